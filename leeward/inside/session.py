@@ -84,6 +84,7 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
             me = os.getpid()  # a copy has a number of its own
             _reply(reply_fd, end)
             continue
+        snapshots.reap()
         number += 1
         name = f"<job {number}>"
         pipes = (job_fd, reply_fd)

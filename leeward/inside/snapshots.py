@@ -21,7 +21,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 import msgpack
@@ -39,6 +39,10 @@ _LOST = 70  # EX_SOFTWARE of sysexits.h
 
 #: Functions of jobs, to be called in each copy.
 _on_restore: list[Callable[[], object]] = []
+
+
+#: The processes that write states: whose, and their numbers.
+_writers: list[tuple[int, int]] = []
 
 
 class Native(NamedTuple):
@@ -184,11 +188,14 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
     copy what `resume` needs. CantTake, or another error, with nothing changed.
     """
     gate_read, gate_write = os.pipe()
-    ours = (*ends, gate_read, gate_write)
+    number_read, number_write = os.pipe()
+    theirs = (*ends, gate_read, number_write)
+    ours = [gate_write, number_read]
     try:
         program.flush()
+        reap(wait=True)
         _check()
-        found = [(file, leads) for file, leads in _descriptors(kept) if file.number not in ours]
+        found = [(file, leads) for file, leads in _descriptors(kept) if file.number not in (*ours, *theirs)]
         taken = Taken([file for file, _ in found], os.getcwd())
         lost = [f"descriptor {file.number}: {leads:.200}" for file, leads in found if not file.path]
         told = msgpack.packb({"python": sys.version.split()[0], "packages": _packages(),
@@ -196,15 +203,18 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
         scratch = os.stat(_SCRATCH).st_dev
         middle = os.fork()
     except BaseException:
-        _close(ours)
+        _close((*ours, *theirs))
         raise
     if not middle:
-        _become_state(gate_read, gate_write, ends, told, scratch, native)
+        _become_state(ours, theirs, told, scratch, native)
         return taken  # in a copy, which has none of these descriptors
     try:
-        _, status = os.waitpid(middle, 0)
-        if status:
+        _close(theirs)
+        os.waitpid(middle, 0)
+        number = os.read(number_read, 16)
+        if not number:
             raise CantTake("a second fork failed")
+        _writers.append((os.getpid(), int(number)))
         if others := _threads():  # those that a library's hooks end before a fork are gone
             os.write(gate_write, b"x")
             raise CantTake(f"threads of libraries run: {', '.join(others[:8])}")
@@ -213,21 +223,37 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
     return None
 
 
-def _close(fds: tuple[int, ...]) -> None:
+def reap(*, wait: bool = False) -> None:
+    """
+    Reap the children that have written states, or *wait* for them: without groups a kernel adopts what its children
+    leave, and code of a job would find a child that it doesn't know.
+    """
+    for each in tuple(_writers):
+        parent, number = each
+        try:
+            if parent == os.getpid() and not os.waitpid(number, 0 if wait else os.WNOHANG)[0]:
+                continue
+        except ChildProcessError:
+            pass  # the sandbox's init has adopted it
+        _writers.remove(each)
+
+
+def _close(fds: Iterable[int]) -> None:
     for fd in fds:
         os.close(fd)
 
 
-def _become_state(gate_read: int, gate_write: int, ends: list[int], told: Any, scratch: int, native: Native) -> None:
+def _become_state(others: list[int], ours: tuple[int, ...], told: Any, scratch: int, native: Native) -> None:
     """In the child: fork again, so that no job is its parent, and write the state. Returns in copies."""
+    orders, answers, gate, number = ours
     try:
         if os.fork():
             os._exit(0)
-        os.close(gate_write)
-        if os.read(gate_read, 1):
+        os.write(number, str(os.getpid()).encode())
+        _close((*others, number))
+        if os.read(gate, 1):
             os._exit(0)  # it isn't wanted any more
-        os.close(gate_read)
-        orders, answers = ends
+        os.close(gate)
         os.write(answers, wire.HEADER.pack(len(told)) + told)
         native.dump(orders, answers, scratch)
     except BaseException:
@@ -244,6 +270,7 @@ def load(file: int, native: Native) -> NoReturn:
 
 def resume(taken: Taken) -> None:
     """In a copy: open its files, and renew what copies must not share. OSError with the name of a file that isn't there."""
+    _writers.clear()
     threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
     os.chdir(taken.folder)
     _open_files(taken.files)
@@ -270,7 +297,7 @@ def _open_files(files: list[OpenFile]) -> None:
         for each in files:
             os.dup2(next(opened) if each.path else sources[0], each.number, inheritable=each.inheritable)
     finally:
-        _close(tuple(sources))
+        _close(sources)
 
 
 def _above(least: int, fd: int) -> int:

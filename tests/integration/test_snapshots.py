@@ -126,6 +126,15 @@ def test_what_a_snapshot_tells(box: leeward.Sandbox) -> None:
         leeward.Snapshot.find(snapshot.id, box.socket)
 
 
+def test_one_snapshot_after_the_other(box: leeward.Sandbox) -> None:
+    """Nothing is left in the kernel of the processes that wrote them."""
+    kernel = box.kernel()
+    kernel.execute("import os")
+    for _ in range(4):
+        kernel.snapshot().remove()
+    poll_until(lambda: "ChildProcessError" in kernel.execute("os.waitpid(-1, os.WNOHANG)").stderr_text, "a child is left")
+
+
 @pytest.mark.parametrize(("code", "named"), [
     ("import threading\nthreading.Thread(target=threading.Event().wait, name='waits', daemon=True).start()", "'waits'"),
     ("import _thread, time\n_thread.start_new_thread(time.sleep, (1000,))", "threads"),
