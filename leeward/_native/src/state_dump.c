@@ -162,7 +162,7 @@ UNCHECKED static int64_t look(struct lw_state *state, struct work *work, uint64_
 		const int of_kernel = found.length > 2 && found.name[0] == '[' && found.name[1] == 'v';
 		const int file = of_kernel ? -1 : file_of(work, &found, scratch);
 		/* What is only read, as the C library's tables, may as well be mapped privately. */
-		if (found.shared && (file < 0 || found.protection & PROT_WRITE))
+		if (found.shared && found.protection & PROT_WRITE)
 			return name_of(state, found.name, found.length, -ENOTSUP);
 		struct part *const part = &work->parts[work->part_count++];
 		*part = (struct part){
