@@ -1,0 +1,72 @@
+"""
+Random states of programs, taken and loaded: a copy goes on as the process goes on that it is a copy of.
+
+With LEEWARD_LONG=1 a thousand of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import states
+from kit.live_daemon import LiveDaemon
+
+LONG = bool(os.environ.get("LEEWARD_LONG"))
+SEEDS = 1000 if LONG else 6
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "3") as made:
+        yield made
+
+
+def differences(one: leeward.Result, other: leeward.Result) -> list[tuple[object, object]]:
+    assert one.ok, one.stderr_text
+    assert other.ok, other.stderr_text
+    pairs = zip(ast.literal_eval(str(one.value)), ast.literal_eval(str(other.value)), strict=True)
+    return [(left, right) for left, right in pairs if left != right]
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_copy_goes_on_like_its_original(daemon: LiveDaemon, seed: int) -> None:
+    """In the same sandbox, and after a rollback, for several looks; and a copy of a copy."""
+    make, look = states.program(seed, 24)
+    look = look.rpartition("\n")[0] + f"\n[(name, repr(value)) for name, value in {look.rpartition(chr(10))[2]}]"
+    with leeward.Sandbox(socket=daemon.socket) as box:
+        kernel = box.kernel()
+        made = kernel.execute(make)
+        assert made.ok, made.stderr_text
+        with kernel.snapshot() as snapshot:
+            copy = box.kernel(snapshot=snapshot)
+            with copy.snapshot() as second:
+                again = box.kernel(snapshot=second)
+            for _ in range(3):
+                mine = kernel.execute(look)
+                assert not differences(mine, copy.execute(look))
+                assert not differences(mine, again.execute(look))
+            kernel.rollback(snapshot)
+            first = kernel.execute(look)
+            kernel.rollback(snapshot)
+            assert not differences(first, kernel.execute(look))
+
+
+def test_every_kind_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each state can be made and looked at by itself, and looks don't raise."""
+    monkeypatch.chdir(tmp_path)
+    for make, look in states.KINDS.values():
+        space = {"__name__": "__main__", "n": 3}
+        exec(make, space)
+        for _ in range(2):
+            assert eval(look, space) is not None
+        for each in space.values():
+            if isinstance(each, (io.IOBase, sqlite3.Connection)):
+                each.close()
