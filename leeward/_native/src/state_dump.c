@@ -6,7 +6,7 @@
  *
  * Theory of operation. The state is "inside lw_state_dump": lw_state_mark has stored the registers, and returns a second
  * time in a copy. The child says how many bytes it needs at most, gets a memory file whose pages exist already, so that they
- * are charged to whoever has made it, maps it, and copies.
+ * are charged to whoever has made it, and writes into it.
  *
  * The kernel tells a process that may not be traced nothing about single pages. So of a mapping of a file the pages that
  * differ from the file are found by comparison: a piece is copied aside, dropped, by which the file's content appears, and
@@ -21,6 +21,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -67,11 +68,13 @@ struct work {
 	char *piece;
 	uint64_t size;         /* of the mapping from parts on */
 	uint32_t part_count, file_count;
-	char *into;            /* the memory file */
+	int file;              /* the memory file */
 	uint64_t most;         /* its bytes */
-	uint64_t end, room;    /* of the pages in it, and where they have to end */
+	uint64_t limit;        /* up to which it may be written by pwrite(2): RLIMIT_FSIZE */
+	char *into;            /* where it is mapped, if that is less */
+	uint64_t end;          /* of the pages in it */
 	struct run *runs;
-	uint32_t run_count;
+	uint32_t run_count, run_room;
 };
 
 UNCHECKED static void *memory(uint64_t size)
@@ -176,20 +179,48 @@ UNCHECKED static int64_t look(struct lw_state *state, struct work *work, uint64_
 	return (int64_t)pages(most + PAGE);
 }
 
-/* Add a page to the runs, and copy it from *content*. */
-UNCHECKED static int take(struct work *work, uint64_t page, const char *content, int begins)
+/* Write *size* bytes into the file. By pwrite(2), since a fault of each page of a mapping takes four times as long, and the
+ * kernel would clear the page first; but not beyond the limit on files' sizes, which doesn't hold for mappings. */
+UNCHECKED static int put(struct work *work, uint64_t at, const void *content, uint64_t size)
+{
+	if (at + size > work->most)
+		return -ENOSPC;
+	while (size && at + size <= work->limit) {
+		const long some = raw(SYS_pwrite64, work->file, (long)content, (long)size, (long)at, 0);
+		if (some <= 0)
+			return some < 0 ? (int)some : -EIO;
+		at += (uint64_t)some;
+		content = (const char *)content + some;
+		size -= (uint64_t)some;
+	}
+	if (!size)
+		return 0;
+	if (!work->into) {
+		const long into = raw6(SYS_mmap, 0, (long)work->most, PROT_READ | PROT_WRITE, MAP_SHARED, work->file, 0);
+		if (failed(into))
+			return (int)into;
+		work->into = (char *)into;
+	}
+	copy(work->into + at, content, size);
+	return 0;
+}
+
+/* Add *size* bytes of pages at *page* to the runs, and write them from *content*. */
+UNCHECKED static int take(struct work *work, const struct part *part, uint64_t page, const char *content, uint64_t size)
 {
 	struct run *last = &work->runs[work->run_count];
 
-	if (work->end + PAGE > work->room || work->room + (uint64_t)(work->run_count + 1) * sizeof(struct run) > work->most)
-		return -ENOSPC;
-	if (begins || !work->run_count || last[-1].start + last[-1].size != page)
+	if (!size)
+		return 0;
+	if (work->run_count == part->first || last[-1].start + last[-1].size != page) {
+		if (work->run_count == work->run_room)
+			return -ENOSPC;
 		work->runs[work->run_count++] = (struct run){ .start = page, .at = work->end };
-	last = &work->runs[work->run_count - 1];
-	copy(work->into + work->end, content, PAGE);
-	last->size += PAGE;
-	work->end += PAGE;
-	return 0;
+	}
+	const int err = put(work, work->end, content, size);
+	work->runs[work->run_count - 1].size += size;
+	work->end += size;
+	return err;
 }
 
 UNCHECKED static int is_zero(const uint64_t *page)
@@ -211,13 +242,16 @@ UNCHECKED static int differs(const uint64_t *one, const uint64_t *other)
 
 UNCHECKED static int take_memory(struct work *work, const struct part *part, uint64_t used)
 {
+	/* Nothing below the stack pointer is part of the state. */
+	uint64_t since = part->start < used && used < part->end ? used : part->start, page = since;
 	int err = 0;
 
-	/* Nothing below the stack pointer is part of the state. */
-	for (uint64_t page = part->start < used && used < part->end ? used : part->start; page < part->end && !err; page += PAGE)
-		if (!is_zero((const uint64_t *)page))
-			err = take(work, page, (const char *)page, work->run_count == part->first);
-	return err;
+	for (; page < part->end && !err; page += PAGE)
+		if (is_zero((const uint64_t *)page)) {
+			err = take(work, part, since, (const char *)since, page - since);
+			since = page + PAGE;
+		}
+	return err ? err : take(work, part, since, (const char *)since, page - since);
 }
 
 UNCHECKED static int take_changed(struct work *work, const struct part *part)
@@ -226,20 +260,24 @@ UNCHECKED static int take_changed(struct work *work, const struct part *part)
 
 	for (uint64_t at = part->start; at < part->end && !err; at += PIECE) {
 		const uint64_t some = part->end - at < PIECE ? part->end - at : PIECE;
+		uint64_t since = 0, done = 0;
 
 		copy(work->piece, (const void *)at, some);
 		const int fresh = raw(SYS_madvise, (long)at, (long)some, MADV_DONTNEED, 0, 0) == 0; /* not of locked memory */
-		for (uint64_t done = 0; done < some && !err; done += PAGE)
-			if (!fresh || differs((const uint64_t *)(work->piece + done), (const uint64_t *)(at + done)))
-				err = take(work, at + done, work->piece + done, work->run_count == part->first);
+		for (; done < some && !err; done += PAGE)
+			if (fresh && !differs((const uint64_t *)(work->piece + done), (const uint64_t *)(at + done))) {
+				err = take(work, part, at + since, work->piece + since, done - since);
+				since = done + PAGE;
+			}
+		if (!err)
+			err = take(work, part, at + since, work->piece + since, done - since);
 	}
 	return err;
 }
 
 /* Write the pages, the tables and the head. Returns the bytes of the whole, or -errno. */
-UNCHECKED static int64_t write_state(const struct lw_state *state, struct work *work)
+UNCHECKED static int64_t write_state(const struct lw_state *state, struct work *work, struct head *head)
 {
-	struct head *const head = (struct head *)work->into;
 	int err = 0;
 
 	for (uint32_t i = 0; i < work->part_count && !err; i++) {
@@ -250,43 +288,37 @@ UNCHECKED static int64_t write_state(const struct lw_state *state, struct work *
 			if (!(part->protection & PROT_READ))
 				err = (int)raw(SYS_mprotect, (long)part->start, (long)(part->end - part->start), PROT_READ, 0, 0);
 			if (!err)
-				err = part->kind == OF_FILE ? take_changed(work, part) : take_memory(work, part, (state->registers[6] & ~(PAGE - 1)) - PAGE);
+				err = part->kind == OF_FILE ? take_changed(work, part) :
+							      take_memory(work, part, (state->registers[6] & ~(PAGE - 1)) - PAGE);
 		}
 		part->count = work->run_count - part->first;
 	}
-	if (err)
-		return err;
-
-	uint64_t at = work->end;
-	const uint64_t parts = work->part_count * sizeof(struct part), files = work->file_count * sizeof(struct file);
-	uint64_t names = 0;
-	for (uint32_t i = 0; i < work->file_count; i++)
-		names += work->files[i].length;
-	const uint64_t runs = (uint64_t)work->run_count * sizeof(struct run);
-	if (at + runs + parts + files + names > work->most)
-		return -ENOSPC;
-	head->runs = at;
-	if ((char *)work->runs != work->into + at) /* towards lower addresses, so that an overlap does no harm */
-		copy(work->into + at, work->runs, runs);
-	head->parts = at += runs;
-	copy(work->into + at, work->parts, parts);
-	head->files = at += parts;
-	head->names = at + files;
-	for (uint32_t i = 0, name = 0; i < work->file_count; i++) {
-		work->files[i].name = name;
-		copy(work->into + head->names + name, work->names[i], work->files[i].length);
-		name += work->files[i].length;
+	head->runs = work->end;
+	head->parts = head->runs + (uint64_t)work->run_count * sizeof(struct run);
+	head->files = head->parts + (uint64_t)work->part_count * sizeof(struct part);
+	head->names = head->files + (uint64_t)work->file_count * sizeof(struct file);
+	head->size = head->names;
+	for (uint32_t i = 0; i < work->file_count && !err; i++) {
+		work->files[i].name = (uint32_t)(head->size - head->names);
+		err = put(work, head->size, work->names[i], work->files[i].length);
+		head->size += work->files[i].length;
 	}
-	copy(work->into + at, work->files, files);
-	head->size = head->names + names;
+	if (!err)
+		err = put(work, head->runs, work->runs, head->parts - head->runs);
+	if (!err)
+		err = put(work, head->parts, work->parts, head->files - head->parts);
+	if (!err)
+		err = put(work, head->files, work->files, head->names - head->files);
 	head->part_count = work->part_count;
 	head->file_count = work->file_count;
 	head->run_count = work->run_count;
-	head->name_size = (uint32_t)names;
+	head->name_size = (uint32_t)(head->size - head->names);
 	head->state = (uint64_t)(uintptr_t)state;
 	copy(head->registers, state->registers, sizeof(head->registers));
 	head->magic = LW_STATE_MAGIC;
-	return (int64_t)head->size;
+	if (!err)
+		err = put(work, 0, head, sizeof(*head));
+	return err ? err : (int64_t)head->size;
 }
 
 /* Ask for a memory file of *most* bytes, and wait for it. Returns its descriptor, or -errno. */
@@ -310,42 +342,39 @@ UNCHECKED static long ask(int orders, int answers, int64_t most)
 
 UNCHECKED static int64_t dump(struct lw_state *state, int orders, int answers, uint64_t scratch)
 {
-	struct work work = { 0 };
+	struct work work = { .end = PAGE };
+	struct head head = { 0 };
 	struct { uint64_t at; uint32_t flags; uint64_t size; } stack;
-	struct head *head;
+	uint64_t limits[2] = { 0, 0 }, touched = 0;
 	const int64_t most = look(state, &work, scratch);
 
 	if (most < 0)
 		return most;
-	const long file = ask(orders, answers, most);
+	for (uint32_t i = 0; i < work.part_count; i++)
+		touched += work.parts[i].touched / PAGE;
+	work.run_room = (uint32_t)touched + 16;
+	work.runs = memory(pages(work.run_room * sizeof(struct run)));
+	const long file = work.runs ? ask(orders, answers, most) : -ENOMEM;
 	if (file < 0)
 		return file;
-	const long into = raw6(SYS_mmap, 0, most, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
-	if (failed(into))
-		return into;
-	work.into = (char *)into;
+	work.file = (int)file;
 	work.most = (uint64_t)most;
-	work.end = PAGE;
-	/* Runs are written at the end of what all pages may take, and moved when their number is known. */
-	uint64_t touched = 0;
-	for (uint32_t i = 0; i < work.part_count; i++)
-		touched += pages(work.parts[i].touched);
-	work.room = PAGE + touched + PAGE;
-	work.runs = (struct run *)(work.into + work.room);
+	if (raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)limits, 0) == 0)
+		work.limit = limits[0] < (uint64_t)INT64_MAX ? limits[0] : (uint64_t)INT64_MAX;
 
-	head = (struct head *)work.into;
-	head->brk = (uint64_t)raw(SYS_brk, 0, 0, 0, 0, 0);
-	head->first_brk = first_brk();
-	head->thread_pointer = (uint64_t)(uintptr_t)__builtin_thread_pointer();
+	head.brk = (uint64_t)raw(SYS_brk, 0, 0, 0, 0, 0);
+	head.first_brk = first_brk();
+	head.thread_pointer = (uint64_t)(uintptr_t)__builtin_thread_pointer();
 	if (raw(SYS_sigaltstack, 0, (long)&stack, 0, 0, 0) == 0) {
-		head->stack_at = stack.at;
-		head->stack_flags = stack.flags;
-		head->stack_size = stack.size;
+		head.stack_at = stack.at;
+		head.stack_flags = stack.flags;
+		head.stack_size = stack.size;
 	}
 	for (int number = 1; number <= SIGNALS; number++)
-		raw(SYS_rt_sigaction, number, 0, (long)&head->actions[number - 1], 8, 0);
-	const int64_t size = write_state(state, &work);
-	raw(SYS_munmap, into, most, 0, 0, 0);
+		raw(SYS_rt_sigaction, number, 0, (long)&head.actions[number - 1], 8, 0);
+	const int64_t size = write_state(state, &work, &head);
+	if (work.into)
+		raw(SYS_munmap, (long)work.into, most, 0, 0, 0);
 	return size;
 }
 
