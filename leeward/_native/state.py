@@ -17,7 +17,7 @@ NAME = int(lib.LW_STATE_NAME)
 _states: list[Any] = []
 
 
-def dump(orders: int, answers: int, scratch: int) -> None:
+def dump(orders: int, answers: int, scratch: int, memory: int = 0) -> None:
     """
     Write the state of this process, a child with one thread that ends with this call. Returns in each copy.
 
@@ -25,24 +25,26 @@ def dump(orders: int, answers: int, scratch: int) -> None:
         orders: a socket on which a memory file comes, once the pipe *answers* has said how many bytes are needed.
         answers: the pipe, which then gets the bytes that were written; or -errno and a name.
         scratch: the device of the files that only this sandbox has.
+        memory: the inode of the zygote's memory file, with which a copy is loaded; 0 if it isn't.
 
     Raises:
         OSError: nothing was written, because this machine's processor isn't known to the shim.
     """
     state = ffi.new("struct lw_state *")
     _states[:] = [state]
-    done = int(lib.lw_state_dump(state, orders, answers, scratch))
+    done = int(lib.lw_state_dump(state, orders, answers, scratch, memory))
     if done < 0:
         raise OSError(-done, os.strerror(-done))
 
 
-def load(file: int) -> NoReturn:
+def load(file: int, memory: int = -1) -> NoReturn:
     """
-    Become a copy of the state in *file*. Returns only by OSError: with the name of a file that isn't as it was, ESTALE, or
-    isn't there; or EBADMSG for a file that holds no state, EXDEV for one of another kernel.
+    Become a copy of the state in *file*, with the zygote's memory file *memory* if it was dumped with that. Returns only
+    by OSError: with the name of a file that isn't as it was, ESTALE, or isn't there; or EBADMSG for a file that holds no
+    state, EXDEV for one of another kernel.
     """
     name = ffi.new("char[]", NAME)
-    error = -int(lib.lw_state_load(file, name))
+    error = -int(lib.lw_state_load(file, memory, name))
     shown = ffi.string(name).decode(errors="replace")
     why = {errno.ESTALE: "it isn't the file that the snapshot was taken with",
            errno.EBADMSG: "these bytes are no snapshot",

@@ -50,7 +50,8 @@ Read = Callable[[int, int], bytes | None]
 
 _LOST = 70  # EX_SOFTWARE of sysexits.h
 
-#: Descriptors that come with the request for a branch, a snapshot, and a copy of one.
+#: Descriptors that come with the request for a branch; and for a snapshot, and a copy of one, without the one of the
+#: zygote's memory, which may come as well.
 _ENDS, _OF_TAKE, _OF_LOAD = 5, 2, 1
 
 _OUT, _ERR = 1, 2
@@ -122,7 +123,7 @@ def _branch(doorway: BranchSocket, job_fd: int, reply_fd: int) -> program.End | 
 def _take(doorway: BranchSocket, native: snapshots.Native) -> program.End:
     """Have a child write a snapshot. Returns the result here; and in each copy, that of its loading."""
     try:
-        taken = snapshots.take(doorway.received(_OF_TAKE), doorway.above, native)
+        taken = snapshots.take(doorway.received(_OF_TAKE, 1), doorway.above, native)
         if taken is not None:
             snapshots.resume(taken)
     except BaseException as error:  # also from a hook that an earlier job left
@@ -133,7 +134,7 @@ def _take(doorway: BranchSocket, native: snapshots.Native) -> program.End:
 def _load(doorway: BranchSocket, native: snapshots.Native) -> program.End:
     """Become the copy of a snapshot. Returns only why that can't be."""
     try:
-        snapshots.load(doorway.received(_OF_LOAD)[0], native)
+        snapshots.load(doorway.received(_OF_LOAD, 1), native)
     except BaseException as error:
         return program.raised(error)
 
@@ -257,9 +258,9 @@ class BranchSocket:
         """The number from which on descriptors aren't those of every such process."""
         return self._door + 1
 
-    def received(self, count: int) -> list[int]:
-        """The descriptors that the daemon has sent, of which there must be *count*; OSError otherwise."""
-        return _received(self._door, count)
+    def received(self, count: int, more: int = 0) -> list[int]:
+        """The descriptors that the daemon has sent: *count*, and up to so many *more*; OSError otherwise."""
+        return _received(self._door, count, more)
 
     def fork(self, job_fd: int, reply_fd: int) -> bool:
         """
@@ -309,7 +310,7 @@ def _middle(gate: int) -> None:
     os.close(gate)
 
 
-def _received(door: int, count: int) -> list[int]:
+def _received(door: int, count: int, more: int = 0) -> list[int]:
     channel = _socket.socket(fileno=os.dup(door))
     try:
         _, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(_ENDS * 4), _socket.MSG_CMSG_CLOEXEC
@@ -320,7 +321,7 @@ def _received(door: int, count: int) -> list[int]:
     for level, kind, content in ancillary:
         if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
             fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
-    if len(fds) != count:
+    if not count <= len(fds) <= count + more:
         for fd in fds:
             os.close(fd)
         raise OSError(f"{len(fds)} of {count} descriptors have come")

@@ -48,8 +48,8 @@ _writers: list[tuple[int, int]] = []
 class Native(NamedTuple):
     """The two calls in C: _native/state.py."""
 
-    dump: Callable[[int, int, int], None]
-    load: Callable[[int], NoReturn]
+    dump: Callable[[int, int, int, int], None]
+    load: Callable[[int, int], NoReturn]
 
 
 def _none(*_: int) -> NoReturn:
@@ -183,13 +183,14 @@ def _packages() -> dict[str, str]:
 
 def take(ends: list[int], kept: int, native: Native) -> Taken | None:
     """
-    Have a child write this process's state. *ends* are a socket by which the memory file comes, and a pipe on which
-    the child tells about the state; descriptors below *kept* are those of every such process. Returns None here; in a
-    copy what `resume` needs. CantTake, or another error, with nothing changed.
+    Have a child write this process's state. *ends* are a socket by which the memory file comes, a pipe on which the
+    child tells about the state, and perhaps the zygote's memory, which isn't part of it; descriptors below *kept* are
+    those of every such process. Returns None here; in a copy what `resume` needs. CantTake, or another error, with
+    nothing changed.
     """
     gate_read, gate_write = os.pipe()
     number_read, number_write = os.pipe()
-    theirs = (*ends, gate_read, number_write)
+    theirs = (gate_read, number_write, *ends)
     ours = [gate_write, number_read]
     try:
         program.flush()
@@ -245,7 +246,7 @@ def _close(fds: Iterable[int]) -> None:
 
 def _become_state(others: list[int], ours: tuple[int, ...], told: Any, scratch: int, native: Native) -> None:
     """In the child: fork again, so that no job is its parent, and write the state. Returns in copies."""
-    orders, answers, gate, number = ours
+    gate, number, orders, answers, *memory = ours
     try:
         if os.fork():
             os._exit(0)
@@ -255,7 +256,7 @@ def _become_state(others: list[int], ours: tuple[int, ...], told: Any, scratch: 
             os._exit(0)  # it isn't wanted any more
         os.close(gate)
         os.write(answers, wire.HEADER.pack(len(told)) + told)
-        native.dump(orders, answers, scratch)
+        native.dump(orders, answers, scratch, os.fstat(memory[0]).st_ino if memory else 0)
     except BaseException:
         os._exit(_LOST)
 
@@ -263,9 +264,13 @@ def _become_state(others: list[int], ours: tuple[int, ...], told: Any, scratch: 
 # --- loading --------------------------------------------------------------------------
 
 
-def load(file: int, native: Native) -> NoReturn:
-    """Become a copy of the state in *file*. Returns only by an OSError, which says why not."""
-    native.load(file)
+def load(files: list[int], native: Native) -> NoReturn:
+    """
+    Become a copy of the state in the first of *files*; a second one is the memory of that one's zygote. Returns only by
+    an OSError, which says why not.
+    """
+    file, *memory = files
+    native.load(file, memory[0] if memory else -1)
 
 
 def resume(taken: Taken) -> None:

@@ -18,5 +18,5 @@ struct lw_state {
 	char name[LW_STATE_NAME]; /* of the file that an error is about */
 };
 
-int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t scratch);
-int64_t lw_state_load(int file, char *ret_name);
+int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t scratch, uint64_t memory);
+int64_t lw_state_load(int file, int memory, char *ret_name);

@@ -13,7 +13,7 @@
  * compared. After that the tables of the libraries are void, and so from then on nothing of the C library is called:
  * there are raw system calls, and functions of this file. Only the child's own memory is spoiled, and the child exits.
  *
- * A file that can't be found by its name, or lies where the sandbox writes, is taken as memory, with all of its pages. */
+ * The zygote's memory file has no name, and the loader gets it from the daemon. A file that can't be found by its name, or lies where the sandbox writes, is taken as memory, with all of its pages. */
 
 #include "state_private.h"
 
@@ -77,7 +77,7 @@ struct work {
 	uint32_t run_count, run_room;
 };
 
-UNCHECKED static void *memory(uint64_t size)
+UNCHECKED static void *fresh_memory(uint64_t size)
 {
 	const long at = raw6(SYS_mmap, 0, (long)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -131,10 +131,10 @@ UNCHECKED static int file_of(struct work *work, const struct mapping *found, uin
 }
 
 /* Read the mappings. Returns the bytes that the state needs at most, or -errno. */
-UNCHECKED static int64_t look(struct lw_state *state, struct work *work, uint64_t scratch)
+UNCHECKED static int64_t look(struct lw_state *state, struct work *work, uint64_t scratch, uint64_t memory_file)
 {
 	/* The text lies between two pages that nobody may touch, so that it is a mapping of its own. */
-	char *const space = memory(TEXT + 2 * PAGE);
+	char *const space = fresh_memory(TEXT + 2 * PAGE);
 	struct mapping found;
 	uint32_t count = 0;
 	uint64_t most = 4 * PAGE; /* the head, and what is touched from now on */
@@ -150,7 +150,7 @@ UNCHECKED static int64_t look(struct lw_state *state, struct work *work, uint64_
 	for (const char *at = work->text; (at = next_mapping(at, end, &found));)
 		count++;
 	work->size = pages(count * (sizeof(struct part) + sizeof(struct file) + sizeof(char *))) + PIECE;
-	char *const tables = memory(work->size);
+	char *const tables = fresh_memory(work->size);
 	if (!tables)
 		return -ENOMEM;
 	work->parts = (struct part *)tables;
@@ -163,16 +163,18 @@ UNCHECKED static int64_t look(struct lw_state *state, struct work *work, uint64_
 		if ((ours && found.start >= (uint64_t)(uintptr_t)space) || found.start >= 1UL << 63)
 			continue; /* the text, or [vsyscall] */
 		const int of_kernel = found.length > 2 && found.name[0] == '[' && found.name[1] == 'v';
-		const int file = of_kernel ? -1 : file_of(work, &found, scratch);
+		const int of_memory = memory_file && found.inode == memory_file && found.length > 7 && equal(found.name, "/memfd:", 7);
+		const int file = of_kernel || of_memory ? -1 : file_of(work, &found, scratch);
+		const uint32_t kind = of_kernel ? OF_KERNEL : of_memory ? OF_MEMORY : file < 0 ? ANONYMOUS : OF_FILE;
 		/* What is only read, as the C library's tables, may as well be mapped privately. */
 		if (found.shared && found.protection & PROT_WRITE)
 			return name_of(state, found.name, found.length, -ENOTSUP);
 		struct part *const part = &work->parts[work->part_count++];
 		*part = (struct part){
 			.start = found.start, .end = ours ? (uint64_t)(uintptr_t)space : found.end, .offset = found.offset,
-			.kind = of_kernel ? OF_KERNEL : file < 0 ? ANONYMOUS : OF_FILE, .protection = found.protection,
+			.kind = kind, .protection = found.protection,
 			.flags = found.flags, .file = file < 0 ? 0 : (uint32_t)file,
-			.touched = file < 0 && found.inode && !of_kernel ? found.end - found.start : found.touched,
+			.touched = kind == ANONYMOUS && found.inode ? found.end - found.start : found.touched,
 		};
 		most += sizeof(*part) + sizeof(struct file) + found.length + part->touched / PAGE * A_PAGE;
 	}
@@ -276,7 +278,7 @@ UNCHECKED static int take_changed(struct work *work, const struct part *part)
 }
 
 /* Write the pages, the tables and the head. Returns the bytes of the whole, or -errno. */
-UNCHECKED static int64_t write_state(const struct lw_state *state, struct work *work, struct head *head)
+UNCHECKED static int64_t write_state(struct work *work, struct head *head)
 {
 	int err = 0;
 
@@ -288,8 +290,8 @@ UNCHECKED static int64_t write_state(const struct lw_state *state, struct work *
 			if (!(part->protection & PROT_READ))
 				err = (int)raw(SYS_mprotect, (long)part->start, (long)(part->end - part->start), PROT_READ, 0, 0);
 			if (!err)
-				err = part->kind == OF_FILE ? take_changed(work, part) :
-							      take_memory(work, part, (state->registers[6] & ~(PAGE - 1)) - PAGE);
+				err = part->kind == ANONYMOUS ? take_memory(work, part, (head->registers[6] & ~(PAGE - 1)) - PAGE) :
+								take_changed(work, part);
 		}
 		part->count = work->run_count - part->first;
 	}
@@ -313,8 +315,6 @@ UNCHECKED static int64_t write_state(const struct lw_state *state, struct work *
 	head->file_count = work->file_count;
 	head->run_count = work->run_count;
 	head->name_size = (uint32_t)(head->size - head->names);
-	head->state = (uint64_t)(uintptr_t)state;
-	copy(head->registers, state->registers, sizeof(head->registers));
 	head->magic = LW_STATE_MAGIC;
 	if (!err)
 		err = put(work, 0, head, sizeof(*head));
@@ -340,20 +340,20 @@ UNCHECKED static long ask(int orders, int answers, int64_t most)
 	return file;
 }
 
-UNCHECKED static int64_t dump(struct lw_state *state, int orders, int answers, uint64_t scratch)
+UNCHECKED static int64_t dump(struct lw_state *state, int orders, int answers, uint64_t scratch, uint64_t memory_file)
 {
 	struct work work = { .end = PAGE };
 	struct head head = { 0 };
 	struct { uint64_t at; uint32_t flags; uint64_t size; } stack;
 	uint64_t limits[2] = { 0, 0 }, touched = 0;
-	const int64_t most = look(state, &work, scratch);
+	const int64_t most = look(state, &work, scratch, memory_file);
 
 	if (most < 0)
 		return most;
 	for (uint32_t i = 0; i < work.part_count; i++)
 		touched += work.parts[i].touched / PAGE;
 	work.run_room = (uint32_t)touched + 16;
-	work.runs = memory(pages(work.run_room * sizeof(struct run)));
+	work.runs = fresh_memory(pages(work.run_room * sizeof(struct run)));
 	const long file = work.runs ? ask(orders, answers, most) : -ENOMEM;
 	if (file < 0)
 		return file;
@@ -362,6 +362,10 @@ UNCHECKED static int64_t dump(struct lw_state *state, int orders, int answers, u
 	if (raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)limits, 0) == 0)
 		work.limit = limits[0] < (uint64_t)INT64_MAX ? limits[0] : (uint64_t)INT64_MAX;
 
+	/* Before anything is spoiled: *state* may be on the heap. */
+	copy(head.registers, state->registers, sizeof(head.registers));
+	head.state = (uint64_t)(uintptr_t)state;
+	head.memory = memory_file;
 	head.brk = (uint64_t)raw(SYS_brk, 0, 0, 0, 0, 0);
 	head.first_brk = first_brk();
 	head.thread_pointer = (uint64_t)(uintptr_t)__builtin_thread_pointer();
@@ -372,7 +376,7 @@ UNCHECKED static int64_t dump(struct lw_state *state, int orders, int answers, u
 	}
 	for (int number = 1; number <= SIGNALS; number++)
 		raw(SYS_rt_sigaction, number, 0, (long)&head.actions[number - 1], 8, 0);
-	const int64_t size = write_state(state, &work, &head);
+	const int64_t size = write_state(&work, &head);
 	if (work.into)
 		raw(SYS_munmap, (long)work.into, most, 0, 0, 0);
 	return size;
@@ -396,9 +400,9 @@ static int64_t resume(struct lw_state *state)
 
 /* Write the state of this process, which is a child made for that, with one thread, and whose memory is spoiled
  * afterwards. *orders* is a socket by which the memory file comes, *answers* a pipe on which the bytes that it needs are
- * asked for. Files on the device *scratch* are taken as memory. Returns 1 in a copy. In the child it doesn't return, but
+ * asked for. Files on the device *scratch* are taken as memory; *memory* is the inode of the zygote's memory file, or 0. Returns 1 in a copy. In the child it doesn't return, but
  * writes to *answers* the bytes of the state, or -errno and state->name, and exits. */
-int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t scratch)
+int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t scratch, uint64_t memory)
 {
 	uint64_t all = ~0UL;
 	const int err = lw_thread_now(&state->thread);
@@ -408,7 +412,7 @@ int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t 
 	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&state->mask, sizeof(all), 0);
 	if (lw_state_mark(state->registers))
 		return resume(state);
-	int64_t size = dump(state, orders, answers, scratch);
+	int64_t size = dump(state, orders, answers, scratch, memory);
 	raw(SYS_write, answers, (long)&size, sizeof(size), 0, 0);
 	if (size < 0)
 		raw(SYS_write, answers, (long)state->name, sizeof(state->name), 0, 0);
@@ -417,9 +421,9 @@ int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t 
 
 #else
 
-int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t scratch)
+int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t scratch, uint64_t memory)
 {
-	(void)state, (void)orders, (void)answers, (void)scratch;
+	(void)state, (void)orders, (void)answers, (void)scratch, (void)memory;
 	return -ENOSYS;
 }
 

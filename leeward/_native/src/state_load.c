@@ -92,7 +92,7 @@ extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
 struct load {
-	int file;
+	int file, memory;
 	const struct head *head;
 	const struct part *parts;
 	const struct file *files;
@@ -255,7 +255,8 @@ static int clear(struct load *load)
 static void map_part(struct load *load, const struct part *part)
 {
 	const uint64_t size = part->end - part->start;
-	const bool grows = part->flags & GROWS_DOWN, of_file = part->kind == OF_FILE;
+	const bool grows = part->flags & GROWS_DOWN, of_file = part->kind != ANONYMOUS;
+	const int file = part->kind == OF_MEMORY ? load->memory : of_file ? load->opened[part->file] : -1;
 	bool copied = false;
 
 	for (uint32_t i = 0; i < part->count; i++)
@@ -264,7 +265,7 @@ static void map_part(struct load *load, const struct part *part)
 	const int final = (int)part->protection, first = copied ? PROT_READ | PROT_WRITE : final;
 	row(load, (long)part->start, SYS_mmap, (long)part->start, (long)size, first,
 	    MAP_PRIVATE | MAP_FIXED | (of_file ? 0 : MAP_ANONYMOUS | MAP_NORESERVE) | (grows ? MAP_GROWSDOWN : 0),
-	    of_file ? load->opened[part->file] : -1, of_file ? (long)part->offset : 0);
+	    file, of_file ? (long)part->offset : 0);
 	for (uint32_t i = 0; i < part->count; i++) {
 		const struct run *const run = &load->runs[part->first + i];
 		if (grows || run->size < MAPPED * PAGE)
@@ -300,6 +301,8 @@ static int lay_rows(struct load *load, const struct head *head)
 	for (uint32_t i = 0; i < head->file_count; i++)
 		row(load, 0, SYS_close, load->opened[i], 0, 0, 0, 0, 0);
 	row(load, 0, SYS_close, load->file, 0, 0, 0, 0, 0);
+	if (load->memory >= 0)
+		row(load, 0, SYS_close, load->memory, 0, 0, 0, 0, 0);
 	for (int i = 1; i <= SIGNALS; i++)
 		if (i != 9 && i != 19) { /* SIGKILL, SIGSTOP */
 			struct action *const actions = (struct action *)(load->block + 1);
@@ -325,12 +328,12 @@ static void fill_block(struct load *load, const struct head *head)
 	load->block->count = load->count;
 }
 
-/* Load the state in *file*, which may be sealed. Returns only if it can't be: -errno, and *ret_name, of LW_STATE_NAME, is the
+/* Load the state in *file*, which may be sealed, with the zygote's memory file *memory*, or -1. Returns only if it can't be: -errno, and *ret_name, of LW_STATE_NAME, is the
  * name of the file that is missing (-ENOENT and others) or is another one (-ESTALE); -EBADMSG if the file is no state,
  * -EXDEV if it is of another kernel. */
-int64_t lw_state_load(int file, char *ret_name)
+int64_t lw_state_load(int file, int memory, char *ret_name)
 {
-	struct load load = { .file = file };
+	struct load load = { .file = file, .memory = memory };
 	struct stat now;
 	int err;
 
@@ -342,6 +345,8 @@ int64_t lw_state_load(int file, char *ret_name)
 	const struct head *const head = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
 	if (head == MAP_FAILED || size < PAGE || !is_whole(head, size))
 		return -EBADMSG;
+	if (head->memory && (memory < 0 || fstat(memory, &now) < 0 || now.st_ino != head->memory))
+		return -ESTALE;
 	load.head = head;
 	load.parts = (const struct part *)((const char *)head + head->parts);
 	load.files = (const struct file *)((const char *)head + head->files);
@@ -387,9 +392,9 @@ int64_t lw_state_load(int file, char *ret_name)
 
 #else
 
-int64_t lw_state_load(int file, char *ret_name)
+int64_t lw_state_load(int file, int memory, char *ret_name)
 {
-	(void)file;
+	(void)file, (void)memory;
 	ret_name[0] = 0;
 	return -ENOSYS;
 }

@@ -6,9 +6,10 @@ before it is given away, and its pages exist, so that they are charged to the da
 sandbox. When the child has written, the file is sealed; it is refused if something in the sandbox could still write it,
 or has made it larger. What the child tells of itself (packages, lost descriptors) is shown to the snapshot's user alone.
 
-Theory of operation. The kernel's process gets two descriptors by its door: a socket, on which the daemon only sends, and a
-pipe. It answers its request when it has forked. The child writes to the pipe a frame with facts, then how many bytes it
-needs, and when it has the file how many it has written, or why it can't. The dump is over when both have answered.
+Theory of operation. The kernel's process gets descriptors by its door: a socket, on which the daemon only sends; a
+pipe; and the memory file of its zygote, whose pages needn't be in the state. It answers its request when it has forked.
+The child writes to the pipe a frame with facts, then how many bytes it needs, and when it has the file how many it has
+written, or why it can't. The dump is over when both have answered.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward._native.memfd import memory_file, seal
 from leeward.base.dataclass import dataclass
@@ -28,9 +30,12 @@ from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
 from leeward.daemon.run.verdict import bug
 from leeward.errors import LeewardError, PeerError, SnapshotFailed
-from leeward.isolation.channel import Channel
 from leeward.wire import job_frames as wire
 from leeward.wire.frames import unpack
+
+if TYPE_CHECKING:
+    from leeward.daemon.run.runner import Runner
+    from leeward.daemon.worker.zygote_memory import ZygoteMemory
 
 #: Seconds after which a dump is given up.
 DUMP_S = 60.0
@@ -46,7 +51,7 @@ _NUMBER = struct.Struct("q")
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class KernelState:
     """A process's state: a sealed memory file, which the owner of this object closes, and what the process has told."""
 
     fd: int
@@ -54,6 +59,7 @@ class State:
     python: str
     packages: Mapping[str, str]
     lost: tuple[str, ...]
+    memory: ZygoteMemory | None = None  # the file that has what isn't in the state's own
 
 
 class Dump:
@@ -65,10 +71,11 @@ class Dump:
     costs = "job"
 
     def __init__(self, reactor: Reactor, owner: tuple[int, int], admit: Callable[[int], None],
-                 done: Callable[[State | SnapshotFailed], None]) -> None:
+                 done: Callable[[KernelState | SnapshotFailed], None]) -> None:
         self._reactor, self._owner, self._admit = reactor, owner, admit
-        self._done: Callable[[State | SnapshotFailed], None] | None = done
+        self._done: Callable[[KernelState | SnapshotFailed], None] | None = done
         self._orders: _socket.socket | None = None
+        self._memory: ZygoteMemory | None = None
         self._answers = self._file = -1
         self._read = bytearray()
         self._facts: tuple[str, Mapping[str, str], tuple[str, ...]] | None = None
@@ -77,8 +84,9 @@ class Dump:
         self._why = ""
         self._timers: list[Timer] = []
 
-    def begin(self, door: Channel | None) -> None:
-        """Send the kernel's process its two descriptors; LeewardError if it takes none."""
+    def begin(self, runner: Runner) -> None:
+        """Send the kernel's process its descriptors; LeewardError if it takes none."""
+        door, self._memory = runner.door, runner.memory
         if door is None:
             raise SnapshotFailed("its process takes no descriptors any more")
         near, far = _socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -87,8 +95,8 @@ class Dump:
         self._answers, answers = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             os.set_blocking(answers, True)
-            door.socket.sendmsg([wire.BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
-                                                      array.array("i", [far.fileno(), answers]))],
+            fds = [far.fileno(), answers, *([] if self._memory is None else [self._memory.fd])]
+            door.socket.sendmsg([wire.BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))],
                                 socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
         except OSError as error:
             self._let_go()
@@ -234,9 +242,9 @@ class Dump:
 
     def _finish(self) -> None:
         done, self._done = self._done, None
-        made: State | SnapshotFailed = SnapshotFailed(self._why)
+        made: KernelState | SnapshotFailed = SnapshotFailed(self._why)
         if self._size and self._facts is not None:
-            made = State(self._file, self._size, *self._facts)
+            made = KernelState(self._file, self._size, *self._facts, memory=self._memory)
             self._file = -1
         in_any_case(self._let_go, *([partial(done, made)] if done is not None else []))
 

@@ -45,6 +45,7 @@ from leeward.spec.outcome import Limit
 from leeward.wire import control
 
 if TYPE_CHECKING:
+    from leeward.daemon.run.dumping import KernelState
     from leeward.daemon.worker.keeper import Keeper
     from leeward.daemon.worker.terms import WorkerSettings
     from leeward.isolation.cgroup.nest import GroupNest
@@ -262,6 +263,7 @@ class LiveRunner:
         runner = Beside(number, leaf, birth, self._denials, self.runner.number, self._terms.limits.descriptors,
                         keeps_door=keeps_door)
         runner.job, runner.reply, runner.out, runner.err, runner.variables = job, reply, out, err, self.variables
+        runner.memory = self._keeper.memory
         made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
         self.processes[number] = process = LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
@@ -285,13 +287,13 @@ class LiveRunner:
         return made
 
     def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None],
-               state: int = -1) -> Interpreter:
+               state: KernelState | None = None) -> Interpreter:
         """
         Start a kernel: an interpreter with state, for one job after the other. *opened* is called once with its lease,
-        unless it is over first; then, or later, *lost* once with the reason. It begins as the copy of the state in the
-        memory file *state*, if that isn't -1. Raises as `start`.
+        unless it is over first; then, or later, *lost* once with the reason. It begins as the copy of *state*, if that
+        is given. Raises as `start`.
         """
-        if state >= 0:
+        if state is not None:
             loading = Loading(state, limits, opened, lost)
             try:
                 return self.kernel(limits, loading.begin, loading.lose)

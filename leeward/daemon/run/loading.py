@@ -17,21 +17,24 @@ from leeward.spec.outcome import Outcome
 from leeward.wire.job_frames import BRANCH_WORD
 
 if TYPE_CHECKING:
+    from leeward.daemon.run.dumping import KernelState
     from leeward.daemon.run.execution import Execution
     from leeward.daemon.run.lease import Lease
 
 
 class Loading:
     """
-    The caller of the turn. *state* is the memory file, which stays the caller's; *opened* is called with the lease once
-    the process is the copy, else *lost* with the reason.
+    The caller of the turn. *opened* is called with the lease once the process is the copy of *state*, else *lost* with the
+    reason.
     """
 
     client = None
 
-    def __init__(self, state: int, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> None:
+    def __init__(self, state: KernelState, limits: Limits, opened: Callable[[Lease], None],
+                 lost: Callable[[str], None]) -> None:
         self.job = Job(code=b"", limits=limits)
-        self._state = os.dup(state)  # it may be removed before the process is there
+        self._state = os.dup(state.fd)  # it may be removed before the process is there
+        self._memory = state.memory
         self._opened, self._lost = opened, lost
         self._lease: Lease | None = None
         self._why = ""
@@ -43,7 +46,8 @@ class Loading:
             door = lease.held.door
             if door is None:
                 raise LeewardError("its process takes no descriptors")
-            door.socket.sendmsg([BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self._state]))],
+            fds = [self._state, *([] if self._memory is None else [self._memory.fd])]
+            door.socket.sendmsg([BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))],
                                 socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
             lease.ask(self, LoadTurn)
         except (OSError, LeewardError) as error:
@@ -59,6 +63,7 @@ class Loading:
         if why:
             lease.end(self._fail(why))
         else:
+            lease.held.memory = self._memory
             self._opened(lease)
 
     def lost(self) -> None:

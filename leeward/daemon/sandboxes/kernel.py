@@ -269,7 +269,7 @@ class LiveKernel:
         request = self._new(job, answered)
 
         def begins(lease: Lease) -> None:
-            dump.begin(lease.held.door)
+            dump.begin(lease.held)
             lease.ask(request, TakeTurn)
 
         request.begins = begins

@@ -34,7 +34,7 @@ from leeward.spec.outcome import EXIT_INTERNAL, JobError, Outcome, Result
 if TYPE_CHECKING:
     from leeward.daemon.pool.sessions import Cancellable
     from leeward.daemon.run.beside import Interpreter
-    from leeward.daemon.run.dumping import Dump
+    from leeward.daemon.run.dumping import Dump, KernelState
     from leeward.daemon.run.launch import Exit
     from leeward.daemon.run.lease import Lease
     from leeward.daemon.run.live_process import LiveProcess
@@ -214,16 +214,15 @@ class LiveSandbox:
                         memory_peak=ran.memory_peak)
         self._report_end(0, "", Report(result=result, answered=True))
 
-    def open_kernel(self, state: int = -1, told: Callable[[str], None] = nothing) -> int:
+    def open_kernel(self, state: KernelState | None = None, told: Callable[[str], None] = nothing) -> int:
         """
         Open a kernel, and return its number; Busy at the limit on processes, or if it can't be started. It begins as the
-        copy of the state in the memory file *state*, if that isn't -1; *told* is called with "" when it is there, or
-        with the reason why it isn't.
+        copy of *state*, if that is given; *told* is called with "" when it is there, or with the reason why it isn't.
         """
         states = iter([state])  # a reset gives it a fresh process
 
         def start(opened: Callable[[Lease], None], lost: Callable[[str], None]) -> KernelProcess:
-            return self._here().kernel(self.facts.limits, opened, lost, next(states, -1))
+            return self._here().kernel(self.facts.limits, opened, lost, next(states, None))
 
         return self._add_kernel(start, told)
 
@@ -232,8 +231,8 @@ class LiveSandbox:
         self._here()
         self.kernel(number).snapshot(Job(code=b"", limits=self.facts.limits), dump)
 
-    def roll_back(self, number: int, state: Callable[[], int], told: Callable[[str], None]) -> None:
-        """Give the kernel *number* the state in the memory file of *state*; *told* and errors as `LiveKernel.roll_back`."""
+    def roll_back(self, number: int, state: Callable[[], KernelState], told: Callable[[str], None]) -> None:
+        """Give the kernel *number* what *state* returns then; *told* and errors as `LiveKernel.roll_back`."""
         limits = self.facts.limits
         self.kernel(number).roll_back(
             Job(code=b"", limits=limits), lambda opened, lost: self._here().kernel(limits, opened, lost, state()), told)

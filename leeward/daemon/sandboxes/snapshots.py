@@ -17,7 +17,7 @@ from typing import Any
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import Reactor, Timer
-from leeward.daemon.run.dumping import State
+from leeward.daemon.run.dumping import KernelState
 from leeward.errors import Busy, SnapshotFailed
 from leeward.spec.sizes import size_text
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
@@ -34,7 +34,7 @@ class Snapshot:
 
     name: str
     user: int
-    state: State
+    state: KernelState
     made: float
     used: float
 
@@ -82,10 +82,10 @@ class Snapshots:
     def give_back(self, user: int, size: int) -> None:
         _less(self._bytes, user, size)
 
-    def add(self, user: int, state: State, admitted: int) -> Snapshot:
+    def add(self, user: int, state: KernelState, admitted: int) -> Snapshot:
         """Add a state, which is the registry's from now on; *admitted* bytes were counted for it."""
         self.give_back(user, admitted)
-        self._bytes[user] = self._bytes.get(user, 0) + state.size
+        self._count(user, state, 1)
         name = "".join(ID_ALPHABET[byte & 31] for byte in self._random(ID_LENGTH))
         made = self._found[name] = Snapshot(name, user, state, self._wall(), self._reactor.now())
         self._look_later()
@@ -110,8 +110,14 @@ class Snapshots:
 
     def _drop(self, snapshot: Snapshot) -> None:
         del self._found[snapshot.name]
-        self.give_back(snapshot.user, snapshot.state.size)
+        self._count(snapshot.user, snapshot.state, -1)
         os.close(snapshot.state.fd)
+
+    def _count(self, user: int, state: KernelState, sign: int) -> None:
+        """Count a state that comes or goes; with the zygote's memory, if no other one of this user's keeps that."""
+        kept = any(each.user == user and each.state.memory is state.memory for each in self._found.values())
+        size = state.size + (0 if state.memory is None or kept else state.memory.size)
+        _less(self._bytes, user, -sign * size)
 
     def _look_later(self) -> None:
         if self._timer is None and self._found:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.run.dumping import Dump, State
+from leeward.daemon.run.dumping import Dump, KernelState
 from leeward.daemon.sandboxes.live_sandboxes import SandboxEntry
 from leeward.daemon.serving.sandbox_calls import SandboxCall
 from leeward.errors import SnapshotFailed
@@ -48,7 +48,7 @@ class SnapshotCall(SandboxCall):
         self._snapshots.admit(self._owner.user, size)
         self._admitted = size
 
-    def _done(self, made: State | SnapshotFailed) -> None:
+    def _done(self, made: KernelState | SnapshotFailed) -> None:
         admitted, self._admitted = self._admitted, 0
         if isinstance(made, SnapshotFailed):
             self._snapshots.give_back(self._owner.user, admitted)
@@ -82,7 +82,7 @@ def open_kernel(desk: LiveSandboxes, owner: Flight, request: wire.KernelOpen, en
         owner.refuse(request.id, SnapshotFailed(why))
 
     call = _waits(desk, owner, request, entry, lambda: sandbox.forget_kernel(number))
-    number = _begun(owner, request, call, lambda: sandbox.open_kernel(state.fd, told))
+    number = _begun(owner, request, call, lambda: sandbox.open_kernel(state, told))
 
 
 def roll_back(desk: LiveSandboxes, owner: Flight, request: wire.KernelRollback, entry: SandboxEntry) -> None:
@@ -100,7 +100,7 @@ def roll_back(desk: LiveSandboxes, owner: Flight, request: wire.KernelRollback, 
 
     call = _waits(desk, owner, request, entry, lambda: None)
     _begun(owner, request, call, lambda: entry.sandbox.sandbox.roll_back(
-        request.kernel, lambda: snapshots.get(request.snapshot, owner.user).state.fd, told))
+        request.kernel, lambda: snapshots.get(request.snapshot, owner.user).state, told))
 
 
 def _waits(desk: LiveSandboxes, owner: Flight, request: wire.SandboxRequest, entry: SandboxEntry,

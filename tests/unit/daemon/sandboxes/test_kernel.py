@@ -321,8 +321,8 @@ class Dump:
         self.doors: list[object] = []
         self.answers: list[str] = []
 
-    def begin(self, door: object) -> None:
-        self.doors.append(door)
+    def begin(self, runner: SimpleNamespace) -> None:
+        self.doors.append(runner.door)
 
     def answered(self, why: str) -> None:
         self.answers.append(why)
