@@ -120,7 +120,7 @@ def tell(answers, *numbers):
 def hostile(others, ours, told, scratch, native):
     if os.fork():
         os._exit(0)
-    orders, answers, gate, number = ours
+    gate, number, orders, answers, *_ = ours
     os.write(number, str(os.getpid()).encode())
     for fd in others:
         os.close(fd)
