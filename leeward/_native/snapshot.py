@@ -31,7 +31,7 @@ def thread_storage() -> int:
     return int(lib.lw_thread_storage())
 
 
-class Snapshot:
+class MemorySnapshot:
     """
     A snapshot of parts of this process's memory, *pages* (address, bytes and PROT_*), without stacks and threads'
     storage. It is laid out when it is made, since memory that is allocated while it is taken would be lost.

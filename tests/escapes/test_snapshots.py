@@ -134,6 +134,8 @@ def hostile(others, ours, told, scratch, native):
 snapshots._become_state = hostile
 """
 
+#: A child that gets a file, as one that tells the truth.
+GIVEN = "os.write(answers, facts); tell(answers, 8192); file = given(orders); "
 #: What a child says, and what its client reads.
 LIES = {
     "noise": ("os.write(answers, bytes(range(256)) * 40)", "facts|ended"),
@@ -144,13 +146,10 @@ LIES = {
     "nothing": ("os.write(answers, facts); tell(answers, 0)", "isn't one of pages"),
     "odd": ("os.write(answers, facts); tell(answers, 4097)", "isn't one of pages"),
     "an error": ("os.write(answers, facts); tell(answers, -5); os.write(answers, b'\\x1b[31m' * 64)", "can't be taken"),
-    "more than there is": ("os.write(answers, facts); tell(answers, 8192); given(orders); tell(answers, 8193)", "more was"),
-    "a mapping": ("os.write(answers, facts); tell(answers, 8192); m = mmap.mmap(given(orders), 8192); tell(answers, 8192);"
-                  " os.read(orders, 1)", "mapped"),
-    "a larger file": ("os.write(answers, facts); tell(answers, 8192); f = given(orders); os.ftruncate(f, 1 << 22);"
-                      " tell(answers, 8192)", "larger"),
-    "a smaller file": ("os.write(answers, facts); tell(answers, 8192); f = given(orders); os.ftruncate(f, 1);"
-                       " tell(answers, 8192)", "larger"),
+    "more than there is": (GIVEN + "tell(answers, 8193)", "more was"),
+    "a mapping": (GIVEN + "m = mmap.mmap(file, 8192); tell(answers, 8192); os.read(orders, 1)", "mapped"),
+    "a larger file": (GIVEN + "os.ftruncate(file, 1 << 22); tell(answers, 8192)", "larger"),
+    "a smaller file": (GIVEN + "os.ftruncate(file, 1); tell(answers, 8192)", "larger"),
     "silence": ("os.close(answers)", "ended"),
 }
 
@@ -162,8 +161,8 @@ def test_c497_what_a_child_says_of_its_state_costs_nobody_else(daemon: LiveDaemo
     attack, said = LIES[lie]
     with leeward.Sandbox(socket=daemon.socket) as box:
         kernel = box.kernel()
-        with control():  # without the lie the same kernel has a snapshot
-            kernel.snapshot().remove()
+        with control(), kernel.snapshot() as snapshot:  # without the lie the same kernel has one
+            assert [snapshot.id] == [row["snapshot"] for row in leeward.Snapshot.list(socket=daemon.socket)]
         assert kernel.execute(FORGED.replace("ATTACK", attack)).ok
         with pytest.raises((leeward.SnapshotFailed, leeward.Busy), match=said) as refused:
             kernel.snapshot()

@@ -29,7 +29,7 @@ MOST_DUMPS = 4
 
 
 @dataclass(slots=True)
-class Snapshot:
+class SnapshotEntry:
     """A snapshot. *used*: by the reactor's clock; *made*: in seconds since the epoch."""
 
     name: str
@@ -54,7 +54,7 @@ class Snapshots:
     def __init__(self, reactor: Reactor, most: Callable[[int], int], idle: Callable[[], float],
                  wall: Callable[[], float] = time.time, random: Callable[[int], bytes] = os.urandom) -> None:
         self._reactor, self._most, self._idle, self._wall, self._random = reactor, most, idle, wall, random
-        self._found: dict[str, Snapshot] = {}
+        self._found: dict[str, SnapshotEntry] = {}
         self._bytes: dict[int, int] = {}  # by user, with those that dumps have been admitted
         self._dumps: dict[int, int] = {}
         self._timer: Timer | None = None
@@ -82,16 +82,16 @@ class Snapshots:
     def give_back(self, user: int, size: int) -> None:
         _less(self._bytes, user, size)
 
-    def add(self, user: int, state: KernelState, admitted: int) -> Snapshot:
+    def add(self, user: int, state: KernelState, admitted: int) -> SnapshotEntry:
         """Add a state, which is the registry's from now on; *admitted* bytes were counted for it."""
         self.give_back(user, admitted)
         self._count(user, state, 1)
         name = "".join(ID_ALPHABET[byte & 31] for byte in self._random(ID_LENGTH))
-        made = self._found[name] = Snapshot(name, user, state, self._wall(), self._reactor.now())
+        made = self._found[name] = SnapshotEntry(name, user, state, self._wall(), self._reactor.now())
         self._look_later()
         return made
 
-    def get(self, name: str, user: int) -> Snapshot:
+    def get(self, name: str, user: int) -> SnapshotEntry:
         """The snapshot *name* of *user*, used now; SnapshotFailed if the user has none of that name."""
         found = self._found.get(name)
         if found is None or found.user != user:
@@ -100,7 +100,7 @@ class Snapshots:
         found.used = self._reactor.now()
         return found
 
-    def of(self, user: int) -> list[Snapshot]:
+    def of(self, user: int) -> list[SnapshotEntry]:
         """The snapshots of *user*, the oldest first."""
         return [each for each in self._found.values() if each.user == user]
 
@@ -108,7 +108,7 @@ class Snapshots:
         """Remove the snapshot *name* of *user*; SnapshotFailed as `get`."""
         self._drop(self.get(name, user))
 
-    def _drop(self, snapshot: Snapshot) -> None:
+    def _drop(self, snapshot: SnapshotEntry) -> None:
         del self._found[snapshot.name]
         self._count(snapshot.user, snapshot.state, -1)
         os.close(snapshot.state.fd)

@@ -167,7 +167,8 @@ def test_a_large_file_is_made_in_pieces(child: Child, monkeypatch: pytest.Monkey
     os.close(child.file())
 
 
-@pytest.mark.parametrize("body", [b"", b"\x80", b"\xc1", msgpack.packb([]), msgpack.packb({"python": 1, "packages": {}, "lost": []}),
+@pytest.mark.parametrize("body", [b"", b"\x80", b"\xc1", msgpack.packb([]),
+                                  msgpack.packb({"python": 1, "packages": {}, "lost": []}),
                                   msgpack.packb({"python": "", "packages": {"a": 1}, "lost": []}),
                                   msgpack.packb({"python": "", "packages": {}, "lost": [b"x"]}),
                                   msgpack.packb({"python": "", "packages": {}, "lost": [""] * 65})])
