@@ -90,18 +90,19 @@ def _check() -> None:
         raise CantTake(f"threads run: {', '.join(others[:8])}")
     if (count := len(sys._current_frames())) > 1:
         raise CantTake(f"{count - 1} threads run that `threading` doesn't know")
-    if children := list(_children()):
+    if children := list(_children(ended=False)):
         raise CantTake(f"it has children: {', '.join(children[:8])}")
     if shared := list(_shared()):
         raise CantTake(f"it has shared memory: {', '.join(shared[:8])}")
 
 
-def _children() -> Iterator[str]:
+def _children(*, ended: bool) -> Iterator[str]:
+    """The children that run, or those that have *ended* and nobody has waited for; without groups also those of others."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return
-    me, some = str(os.getpid()), False
+    me = str(os.getpid())
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
@@ -110,11 +111,9 @@ def _children() -> Iterator[str]:
                 command, _, rest = file.read().rpartition(")")
         except OSError:
             continue
-        if me == rest.split()[1]:
-            some = True
+        state, parent, *_ = rest.split()
+        if me == parent and (state in "ZX") is ended:
             yield f"{name} {command.partition('(')[2]!r:.40}"
-    if not some:
-        yield "one that has ended, and nobody has waited for"
 
 
 def _shared() -> Iterator[str]:
@@ -199,6 +198,7 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
         found = [(file, leads) for file, leads in _descriptors(kept) if file.number not in (*ours, *theirs)]
         taken = Taken([file for file, _ in found], os.getcwd())
         lost = [f"descriptor {file.number}: {leads:.200}" for file, leads in found if not file.path]
+        lost += [f"child {each}, which has ended" for each in _children(ended=True)]
         told = msgpack.packb({"python": sys.version.split()[0], "packages": _packages(),
                               "lost": lost[:wire.MAX_LOST]}, unicode_errors="replace")
         scratch = os.stat(_SCRATCH).st_dev

@@ -107,14 +107,16 @@ def own(native, scratch):
     "The true state of this process, as bytes."
     near, far = socket.socketpair()
     read, write = os.pipe()
-    if not os.fork():
+    if not (child := os.fork()):
         native.dump(far.fileno(), write, scratch)
         return None  # in a copy
     size = struct.unpack("q", os.read(read, 8))[0]
     file = os.memfd_create("own")
     os.ftruncate(file, size)
     socket.send_fds(near, [b"x"], [file])
-    return os.pread(file, struct.unpack("q", os.read(read, 8))[0], 0)
+    found = os.pread(file, struct.unpack("q", os.read(read, 8))[0], 0)
+    os.waitpid(child, 0)
+    return found
 def tell(answers, *numbers):
     os.write(answers, b"".join(struct.pack("q", each) for each in numbers))
 def hostile(others, ours, told, scratch, native):

@@ -105,14 +105,17 @@ def test_what_a_snapshot_tells(box: leeward.Sandbox) -> None:
     kernel = box.kernel()
     kernel.execute("import socket, tempfile\nopened, _ = pair = socket.socketpair()")
     kernel.execute("gone, log = tempfile.TemporaryFile(), open('log', 'a')")
+    kernel.execute("import os, subprocess\nchild = subprocess.Popen(['true'])")
+    kernel.execute("os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)")
     kernel.execute("import sys, types\nsys.modules['made_up'] = types.ModuleType('made_up')\n"
                    "sys.modules['made_up'].__version__ = '1.2'")
     with kernel.snapshot() as snapshot:
         assert "1.2" == snapshot.packages["made_up"]
         assert snapshot.python == kernel.execute("sys.version.split()[0]").value.strip("'")
         assert abs(snapshot.made - time.time()) < 3600
-        assert 3 == len(snapshot.lost)
+        assert 4 == len(snapshot.lost)
         assert any("socket" in each for each in snapshot.lost)
+        assert any(each.startswith("child") for each in snapshot.lost)
         rows = [row for row in leeward.Snapshot.list(socket=box.socket) if snapshot.id == row["snapshot"]]
         assert snapshot.size == rows[0]["size"]
         found = leeward.Snapshot.find(snapshot.id, box.socket)
@@ -139,7 +142,7 @@ def test_one_snapshot_after_the_other(box: leeward.Sandbox) -> None:
     ("import threading\nthreading.Thread(target=threading.Event().wait, name='waits', daemon=True).start()", "'waits'"),
     ("import _thread, time\n_thread.start_new_thread(time.sleep, (1000,))", "threads"),
     ("import subprocess\nchild = subprocess.Popen(['sleep', '1000'])", "sleep"),
-    ("import os\nif not (made := os.fork()): os._exit(0)", "children"),
+    ("import os, time\nif not (made := os.fork()): time.sleep(1000)", "children"),
     ("import mmap\nshared = mmap.mmap(-1, 4096)", "shared memory"),
     ("import concurrent.futures as f\npool = f.ThreadPoolExecutor(1)\npool.submit(int).result()", "ThreadPoolExecutor"),
 ])
