@@ -287,3 +287,20 @@ def test_a_sandbox_ends_during_a_snapshot(daemon: LiveDaemon) -> None:
         leeward.Snapshot.find(row["snapshot"], daemon.socket).remove()
     with daemon.client() as client:
         assert b"on\n" == client.execute("print('on')").stdout
+
+
+def test_each_worker_has_a_layout_of_its_own(tmp_path: Path) -> None:
+    """A zygote for each worker: copies in other sandboxes are laid out as in the first."""
+    (tmp_path / "config.toml").write_text("fresh_layout = true\npool_size = 3")
+    with LiveDaemon(tmp_path, "--config", str(tmp_path / "config.toml")) as daemon, \
+            leeward.Sandbox(socket=daemon.socket) as box, leeward.Sandbox(socket=daemon.socket) as other:
+        kernel = box.kernel()
+        kernel.execute(STATE)
+        snapshot = kernel.snapshot()
+        other.files.write("file", b"abcdef")
+        copy = other.kernel(snapshot=snapshot)
+        assert "'fine'" == copy.execute(CHECK).value
+        kernel.rollback(snapshot)
+        again = box.kernel(snapshot=copy.snapshot())
+        assert "5" == again.execute("next(counter)").value
+        assert "'fine'" == kernel.execute(CHECK).value
