@@ -158,10 +158,17 @@ UNCHECKED static int64_t look(struct lw_state *state, struct work *work, uint64_
 	work->names = (const char **)(tables + count * (sizeof(struct part) + sizeof(struct file)));
 	work->piece = tables + work->size - PIECE;
 	for (const char *at = work->text; (at = next_mapping(at, end, &found));) {
-		const int ours = found.start < (uint64_t)(uintptr_t)space + TEXT + 2 * PAGE && (uint64_t)(uintptr_t)space < found.end;
+		const uint64_t from = (uint64_t)(uintptr_t)space, to = from + TEXT + 2 * PAGE;
 
-		if ((ours && found.start >= (uint64_t)(uintptr_t)space) || found.start >= 1UL << 63)
-			continue; /* the text, or [vsyscall] */
+		/* The text is left out. The pages around it may have joined what lies beside them. */
+		if (found.start < to && from < found.end) {
+			if (found.start < from)
+				found.end = from;
+			else
+				found.start = to;
+		}
+		if (found.start >= found.end || found.start >= 1UL << 63)
+			continue; /* or [vsyscall] */
 		const int of_kernel = found.length > 2 && found.name[0] == '[' && found.name[1] == 'v';
 		const int of_memory = memory_file && found.inode == memory_file && found.length > 7 && equal(found.name, "/memfd:", 7);
 		const int file = of_kernel || of_memory ? -1 : file_of(work, &found, scratch);
@@ -171,7 +178,7 @@ UNCHECKED static int64_t look(struct lw_state *state, struct work *work, uint64_
 			return name_of(state, found.name, found.length, -ENOTSUP);
 		struct part *const part = &work->parts[work->part_count++];
 		*part = (struct part){
-			.start = found.start, .end = ours ? (uint64_t)(uintptr_t)space : found.end, .offset = found.offset,
+			.start = found.start, .end = found.end, .offset = found.offset,
 			.kind = kind, .protection = found.protection,
 			.flags = found.flags, .file = file < 0 ? 0 : (uint32_t)file,
 			.touched = kind == ANONYMOUS && found.inode ? found.end - found.start : found.touched,

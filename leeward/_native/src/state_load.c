@@ -286,8 +286,8 @@ static int lay_rows(struct load *load, const struct head *head)
 
 	load->count = 0;
 	/* The kernel writes into this area whenever the thread is moved. */
-	if (area)
-		row(load, ANY, SYS_rseq, (long)area, 32, 1 /* RSEQ_FLAG_UNREGISTER */, RSEQ_SIGNATURE, 0, 0);
+	for (uint64_t size = 32; area && size <= 64; size += 32) /* as long as it was registered with: one of the two */
+		row(load, ANY, SYS_rseq, (long)area, (long)size, 1 /* RSEQ_FLAG_UNREGISTER */, RSEQ_SIGNATURE, 0, 0);
 	row(load, 0, SYS_set_robust_list, 0, sizeof(struct { void *a; long b; void *c; }), 0, 0, 0, 0);
 	const uint64_t grown = load->count;
 	row(load, ANY, SYS_brk, ours == head->first_brk ? (long)head->brk : 0, 0, 0, 0, 0, 0);

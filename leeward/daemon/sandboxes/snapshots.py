@@ -22,8 +22,10 @@ from leeward.errors import Busy, SnapshotFailed
 from leeward.spec.sizes import size_text
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 
-#: Snapshots of one user, at most.
-MOST_SNAPSHOTS = 256
+#: Snapshots of one user, and of all users together, at most: each takes a descriptor of the daemon's.
+MOST_SNAPSHOTS, MOST_OF_ALL = 64, 512
+#: Of the machine's memory, the part that all snapshots together may take.
+_PART = 0.5
 #: Dumps of one user at once: each has a process that copies memory.
 MOST_DUMPS = 4
 
@@ -54,6 +56,7 @@ class Snapshots:
     def __init__(self, reactor: Reactor, most: Callable[[int], int], idle: Callable[[], float],
                  wall: Callable[[], float] = time.time, random: Callable[[int], bytes] = os.urandom) -> None:
         self._reactor, self._most, self._idle, self._wall, self._random = reactor, most, idle, wall, random
+        self._room = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") * _PART)
         self._found: dict[str, SnapshotEntry] = {}
         self._bytes: dict[int, int] = {}  # by user, with those that dumps have been admitted
         self._dumps: dict[int, int] = {}
@@ -66,6 +69,8 @@ class Snapshots:
             raise Busy(f"{dumps} snapshots of yours are being taken already")
         if sum(each.user == user for each in self._found.values()) + dumps >= MOST_SNAPSHOTS:
             raise Busy(f"you have {MOST_SNAPSHOTS} snapshots, all that a user may have: remove one")
+        if len(self._found) + sum(self._dumps.values()) >= MOST_OF_ALL:
+            raise Busy(f"the daemon has {MOST_OF_ALL} snapshots, all that it may have")
         self._dumps[user] = dumps + 1
 
     def end(self, user: int) -> None:
@@ -77,6 +82,8 @@ class Snapshots:
         if have + size > most:
             raise Busy(f"a snapshot of {size_text(size)} would make {size_text(have + size)} of yours, and"
                        f" {size_text(most)} are the most (snapshot_memory): remove one")
+        if sum(self._bytes.values()) + size > self._room:
+            raise Busy("the snapshots of all users take as much of this machine's memory as they may")
         self._bytes[user] = have + size
 
     def give_back(self, user: int, size: int) -> None:

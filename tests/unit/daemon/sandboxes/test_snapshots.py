@@ -9,7 +9,7 @@ import pytest
 
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run.dumping import KernelState
-from leeward.daemon.sandboxes.snapshots import MOST_DUMPS, MOST_SNAPSHOTS, Snapshots
+from leeward.daemon.sandboxes.snapshots import MOST_DUMPS, MOST_OF_ALL, MOST_SNAPSHOTS, Snapshots
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.errors import Busy, SnapshotFailed
 
@@ -91,6 +91,16 @@ def test_there_are_so_many_at_once(desk: Desk) -> None:
         desk.add(1, 1)
     with pytest.raises(Busy):
         desk.snapshots.begin(1)
+    for user in range(2, 2 + (MOST_OF_ALL - MOST_SNAPSHOTS) // 2):
+        desk.add(user, 1)
+        desk.add(user, 1)
+    with pytest.raises(Busy, match="the daemon has"):
+        desk.snapshots.begin(1000)
+
+
+def test_all_users_together_leave_half_of_the_memory(desk: Desk) -> None:
+    with pytest.raises(Busy, match="all users"):
+        desk.snapshots.admit(1 << 40, 1 << 48)
 
 
 def test_an_unused_one_goes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
