@@ -17,6 +17,8 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leeward.client.aio import AsyncClient
     from leeward.client.aio_files import AsyncFiles
     from leeward.client.aio_process import AsyncKernel, AsyncProcess
@@ -86,7 +88,7 @@ __all__ = [
     "PoolFailed", "Process", "ProcessOver", "QueueTimeout", "Refused", "RequestRejected", "Result", "Sandbox",
     "SandboxOver", "Session", "SessionOver", "ShuttingDown", "Snapshot", "SnapshotFailed", "Stale", "Timeout",
     "ToolboxNotAvailable", "Transfer", "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError",
-    "WorkdirRuntimeError", "WorkdirSandbox",
+    "WorkdirRuntimeError", "WorkdirSandbox", "on_restore",
 ]
 
 #: The modules of leeward.client that have the names; all others are in leeward.spec.outcome or leeward.errors.
@@ -135,6 +137,18 @@ class _Known:
 
 
 sys.meta_path.insert(0, _Known)  # type: ignore[arg-type]
+
+
+def on_restore(function: Callable[[], object]) -> Callable[[], object]:
+    """
+    Have *function* called in each copy of the kernel's state, before the copy's first code, in the order in which they
+    were given: to reseed a generator, or to make a key anew. If it raises, the copy isn't begun. For code in a kernel,
+    also as a decorator; elsewhere it does nothing. Where leeward isn't installed inside, `import leeward` has this alone.
+    """
+    register = getattr(sys, "__leeward_on_restore__", None)
+    if register is not None:
+        register(function)
+    return function
 
 
 def __getattr__(name: str) -> object:

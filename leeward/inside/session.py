@@ -63,6 +63,8 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
     interrupts = program.Interrupts()
     sources = tracebacks.Sources()
     _leave_stdin_open()
+    if doorway.above:
+        snapshots.offer_hook()
     signal.signal(signal.SIGURG, awaiting.nudged)
     signal.signal(signal.SIGINT, interrupts)
     me = os.getpid()

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgpack
 
-from leeward.inside import awaiting, program, reseeding
+from leeward.inside import awaiting, imports, program, reseeding
 from leeward.wire import job_frames as wire
 
 #: The folder whose file system only this sandbox has.
@@ -36,6 +36,9 @@ _SCRATCH = "/workspace"
 _MODES = os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_DIRECTORY
 
 _LOST = 70  # EX_SOFTWARE of sysexits.h
+
+#: The name in `sys` by which `leeward.on_restore` finds `on_restore`, wherever that is imported from.
+_REGISTER = "__leeward_on_restore__"
 
 #: Functions of jobs, to be called in each copy.
 _on_restore: list[Callable[[], object]] = []
@@ -79,6 +82,18 @@ class Taken(NamedTuple):
 
 class CantTake(OSError):
     """The state can't be taken, by what the process has."""
+
+
+def on_restore(function: Callable[[], object]) -> Callable[[], object]:
+    """For jobs, as `leeward.on_restore`: have *function* called in each copy."""
+    _on_restore.append(function)
+    return function
+
+
+def offer_hook() -> None:
+    """In a kernel: let its code import `leeward.on_restore`, also where there is no leeward to import."""
+    setattr(sys, _REGISTER, on_restore)
+    imports.offer("leeward", lambda module: setattr(module, "on_restore", on_restore))
 
 
 # --- what the process has -----------------------------------------------------------

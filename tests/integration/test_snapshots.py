@@ -304,3 +304,19 @@ def test_each_worker_has_a_layout_of_its_own(tmp_path: Path) -> None:
         again = box.kernel(snapshot=copy.snapshot())
         assert "5" == again.execute("next(counter)").value
         assert "'fine'" == kernel.execute(CHECK).value
+
+
+def test_functions_of_the_kernel_are_called_in_each_copy(box: leeward.Sandbox) -> None:
+    """By `leeward.on_restore`; one that raises is the reason why the copy isn't begun."""
+    kernel = box.kernel()
+    kernel.execute("import leeward, random\ng = random.Random(1)\ncalls = 0")
+    kernel.execute("@leeward.on_restore\ndef again():\n  global calls\n  calls += 1\n  g.seed()")
+    snapshot = kernel.snapshot()
+    copies = [box.kernel(snapshot=snapshot) for _ in range(2)]
+    copies.append(box.kernel(snapshot=copies[0].snapshot()))
+    assert ["0", "1", "1", "2"] == [each.execute("calls").value for each in (kernel, *copies)]
+    assert 4 == len({each.execute("g.random()").value for each in (kernel, *copies)})
+    kernel.execute("leeward.on_restore(lambda: 1 / 0)")
+    with pytest.raises(leeward.SnapshotFailed, match="ZeroDivisionError"):
+        kernel.rollback(kernel.snapshot())
+    assert "0" == kernel.execute("calls").value
