@@ -16,6 +16,7 @@ import pytest
 
 import leeward
 from kit.box import Box, control
+from kit.forged_states import SPOILS, forged, spoiled
 from kit.live_daemon import LiveDaemon
 from kit.sessions import Wire
 
@@ -92,50 +93,6 @@ def test_c496_a_copy_has_every_lock(daemon: LiveDaemon, tmp_path: Path) -> None:
             narrow.kernel(snapshot=snapshot)
 
 
-#: In the kernel: its child does this in place of writing the state.
-FORGED = """
-import array, mmap, os, random, socket, struct, sys
-frame = sys._getframe()
-while "snapshots" not in frame.f_globals:
-    frame = frame.f_back
-snapshots = frame.f_globals["snapshots"]
-def given(orders):
-    sock = socket.socket(fileno=os.dup(orders))
-    _, fds, _, _ = socket.recv_fds(sock, 1, 1)
-    return fds[0]
-def own(native, scratch):
-    "The true state of this process, as bytes."
-    near, far = socket.socketpair()
-    read, write = os.pipe()
-    if not (child := os.fork()):
-        native.dump(far.fileno(), write, scratch)
-        return None  # in a copy
-    size = struct.unpack("q", os.read(read, 8))[0]
-    file = os.memfd_create("own")
-    os.ftruncate(file, size)
-    socket.send_fds(near, [b"x"], [file])
-    found = os.pread(file, struct.unpack("q", os.read(read, 8))[0], 0)
-    os.waitpid(child, 0)
-    return found
-def tell(answers, *numbers):
-    os.write(answers, b"".join(struct.pack("q", each) for each in numbers))
-def hostile(others, ours, told, scratch, native):
-    if os.fork():
-        os._exit(0)
-    gate, number, orders, answers, *_ = ours
-    os.write(number, str(os.getpid()).encode())
-    for fd in others:
-        os.close(fd)
-    os.read(gate, 1)
-    facts = struct.pack(">I", len(told)) + told
-    try:
-        ATTACK
-    except BaseException:
-        pass
-    os._exit(0)
-snapshots._become_state = hostile
-"""
-
 #: A child that gets a file, as one that tells the truth.
 GIVEN = "os.write(answers, facts); tell(answers, 8192); file = given(orders); "
 #: What a child says, and what its client reads.
@@ -165,7 +122,7 @@ def test_c497_what_a_child_says_of_its_state_costs_nobody_else(daemon: LiveDaemo
         kernel = box.kernel()
         with control(), kernel.snapshot() as snapshot:  # without the lie the same kernel has one
             assert [snapshot.id] == [row["snapshot"] for row in leeward.Snapshot.list(socket=daemon.socket)]
-        assert kernel.execute(FORGED.replace("ATTACK", attack)).ok
+        assert kernel.execute(forged(attack)).ok
         with pytest.raises((leeward.SnapshotFailed, leeward.Busy), match=said) as refused:
             kernel.snapshot()
         assert "\x1b" not in str(refused.value)
@@ -173,36 +130,6 @@ def test_c497_what_a_child_says_of_its_state_costs_nobody_else(daemon: LiveDaemo
         assert not leeward.Snapshot.list(socket=daemon.socket)
     with daemon.client() as client:
         assert b"on\n" == client.execute("print('on')").stdout
-
-
-SPOILED = """
-        content = own(native, scratch)
-        if content is None:
-            return
-        content = bytearray(content)
-        SPOIL
-        size = -(-len(content) // 4096) * 4096
-        os.write(answers, facts)
-        tell(answers, size)
-        file = given(orders)
-        with mmap.mmap(file, size) as into:
-            into[:len(content)] = content
-        tell(answers, len(content))
-        try:
-            os.read(orders, 1)
-            os.pwrite(file, b"late", 0)
-        except OSError:
-            pass
-"""
-#: How the bytes of a true state are spoiled, by a random generator *r*.
-SPOILS = {
-    "flips": "for _ in range(r.randrange(1, 64)): content[r.randrange(len(content))] ^= 1 << r.randrange(8)",
-    "tables": "for _ in range(16): content[-r.randrange(1, 1 << 15)] = r.randrange(256)",
-    "head": "for _ in range(4): content[r.randrange(8, 200)] = r.randrange(256)",
-    "pages": "at = r.randrange(len(content) // 4096) * 4096; content[at:at + 4096] = r.randbytes(4096)",
-    "cut": "del content[r.randrange(4096, len(content)):]",
-    "noise": "content[:] = r.randbytes(1 << 16)",
-}
 
 
 @pytest.mark.parametrize("spoil", SPOILS)
@@ -214,12 +141,11 @@ def test_c498_a_spoiled_state_costs_its_kernel_alone(daemon: LiveDaemon, spoil: 
         kernel.execute("x = [6]")
         beside.execute("y = 7")
         with control():  # unspoiled bytes that the kernel has written itself are loaded
-            assert kernel.execute(FORGED.replace("ATTACK", SPOILED.replace("SPOIL", "pass"))).ok
+            assert kernel.execute(spoiled("pass")).ok
             with kernel.snapshot() as snapshot:
                 assert "[6]" == box.kernel(snapshot=snapshot).execute("x").value
         for seed in range(4):
-            code = SPOILED.replace("SPOIL", f"r = random.Random({seed})\n        {SPOILS[spoil]}")
-            assert kernel.execute(f"attack = {seed}" + FORGED.replace("ATTACK", code)).ok
+            assert kernel.execute(spoiled(SPOILS[spoil], seed)).ok
             with kernel.snapshot() as snapshot:
                 try:
                     with other.kernel(snapshot=snapshot) as copy:
