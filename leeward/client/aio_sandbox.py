@@ -339,7 +339,7 @@ class AsyncSandbox(AsyncOverlayCalls):
     @property
     def socket(self) -> str:
         """The path of the socket of the sandbox's daemon."""
-        return self._links.socket
+        return self._connections.socket
 
     async def processes(self) -> Rows:
         """

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-# blocking: from leeward.client.free_links import FreeLinks
-from leeward.client.aio_free_links import AsyncFreeLinks  # asyncio
+# blocking: from leeward.client.free_connections import FreeConnections
+from leeward.client.aio_free_connections import AsyncFreeConnections  # asyncio
 from leeward.client.conversation import checked
 from leeward.client.sandbox_calls import Rows
 from leeward.wire.sandbox_replies import rows, snapshot_facts
@@ -46,12 +46,12 @@ class AsyncSnapshot:
     @staticmethod
     async def list(*, socket: str | os.PathLike[str] | None = None) -> Rows:
         """The snapshots of this user, the oldest first: a dict each with `snapshot` (the id), `size`, `made`, `python`."""
-        links = AsyncFreeLinks(socket)
+        connections = AsyncFreeConnections(socket)
         try:
-            reply, _ = await links.call("snapshot_list", {})
+            reply, _ = await connections.call("snapshot_list", {})
             return checked(rows, reply, "snapshots")
         finally:
-            await links.close()
+            await connections.close()
 
     async def remove(self) -> None:
         """Remove it, and free its memory. Kernels that began with it live on. SnapshotFailed if it isn't there any more."""
@@ -71,9 +71,9 @@ class AsyncSnapshot:
 
 
 async def _ask(socket: str | os.PathLike[str] | None, op: str, snapshot: str) -> dict[str, Any]:
-    links = AsyncFreeLinks(socket)
+    connections = AsyncFreeConnections(socket)
     try:
-        reply, _ = await links.call(op, {"snapshot": snapshot})
+        reply, _ = await connections.call(op, {"snapshot": snapshot})
         return checked(snapshot_facts, reply, op == "snapshot_info")
     finally:
-        await links.close()
+        await connections.close()

@@ -328,7 +328,7 @@ class Sandbox(OverlayCalls):
     @property
     def socket(self) -> str:
         """The path of the socket of the sandbox's daemon."""
-        return self._links.socket
+        return self._connections.socket
 
     def processes(self) -> Rows:
         """

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.client.conversation import checked
-from leeward.client.free_links import FreeLinks
+from leeward.client.free_connections import FreeConnections
 from leeward.client.sandbox_calls import Rows
 from leeward.wire.sandbox_replies import rows, snapshot_facts
 
@@ -46,12 +46,12 @@ class Snapshot:
     @staticmethod
     def list(*, socket: str | os.PathLike[str] | None = None) -> Rows:
         """The snapshots of this user, the oldest first: a dict each with `snapshot` (the id), `size`, `made`, `python`."""
-        links = FreeLinks(socket)
+        connections = FreeConnections(socket)
         try:
-            reply, _ = links.call("snapshot_list", {})
+            reply, _ = connections.call("snapshot_list", {})
             return checked(rows, reply, "snapshots")
         finally:
-            links.close()
+            connections.close()
 
     def remove(self) -> None:
         """Remove it, and free its memory. Kernels that began with it live on. SnapshotFailed if it isn't there any more."""
@@ -71,9 +71,9 @@ class Snapshot:
 
 
 def _ask(socket: str | os.PathLike[str] | None, op: str, snapshot: str) -> dict[str, Any]:
-    links = FreeLinks(socket)
+    connections = FreeConnections(socket)
     try:
-        reply, _ = links.call(op, {"snapshot": snapshot})
+        reply, _ = connections.call(op, {"snapshot": snapshot})
         return checked(snapshot_facts, reply, op == "snapshot_info")
     finally:
-        links.close()
+        connections.close()

@@ -338,7 +338,7 @@ class Sandboxes:
 
     def open_kernel(self, request: wire.KernelOpen, entry: SandboxEntry) -> Mapping[str, Any] | None:
         if request.snapshot:
-            snapshots.open_kernel(self._desk, self._owner, request, entry,
+            snapshots.open_kernel(self._desk, self._flight, request, entry,
                                   partial(self._opened_kernel, request, entry.sandbox.sandbox))
             return None
         return self._opened_kernel(request, entry.sandbox.sandbox, entry.sandbox.sandbox.open_kernel())
@@ -530,8 +530,8 @@ IN_SANDBOX: Mapping[type[wire.SandboxRequest], Callable[..., Mapping[str, Any] |
         "interrupted": entry.sandbox.sandbox.kernel(request.kernel).interrupt()},
     wire.KernelReset: Sandboxes.reset_kernel,
     wire.KernelFork: Sandboxes.fork_kernel,
-    wire.KernelSnapshot: lambda of, request, entry: snapshots.take(of._desk, of._owner, request, entry),
-    wire.KernelRollback: lambda of, request, entry: snapshots.roll_back(of._desk, of._owner, request, entry),
+    wire.KernelSnapshot: lambda of, request, entry: snapshots.take(of._desk, of._flight, request, entry),
+    wire.KernelRollback: lambda of, request, entry: snapshots.roll_back(of._desk, of._flight, request, entry),
     wire.KernelBind: lambda of, request, entry: of.seats.bind(request, entry),
     wire.KernelClose: Sandboxes.close_kernel,
     wire.ProcessRun: Sandboxes.run,

@@ -21,101 +21,101 @@ if TYPE_CHECKING:
 class SnapshotCall(SandboxCall):
     """The request for a snapshot. If it is withdrawn the kernel goes on, and there is no snapshot."""
 
-    def __init__(self, desk: LiveSandboxes, owner: Flight, request: wire.KernelSnapshot, entry: SandboxEntry) -> None:
-        self._owner, self._number, self._snapshots = owner, request.id, desk.snapshots
+    def __init__(self, desk: LiveSandboxes, flight: Flight, request: wire.KernelSnapshot, entry: SandboxEntry) -> None:
+        self._flight, self._number, self._snapshots = flight, request.id, desk.snapshots
         self._admitted = 0
         sandbox = entry.sandbox.sandbox
         dump = Dump(desk.reactor, sandbox.owner, self._admit, self._done)
-        self._snapshots.begin(owner.user)
+        self._snapshots.begin(flight.user)
         super().__init__(desk, entry, dump.give_up)
-        owner.wait(request.id, self)
+        flight.wait(request.id, self)
         try:
             sandbox.snapshot(request.kernel, dump)
         except BaseException:
             self.end()
-            owner.drop(request.id)
+            flight.drop(request.id)
             raise
 
     def end(self) -> bool:
         """As every call; what was counted for the snapshot is given back."""
         if not super().end():
             return False
-        user, admitted, self._admitted = self._owner.user, self._admitted, 0
+        user, admitted, self._admitted = self._flight.user, self._admitted, 0
         in_any_case(partial(self._snapshots.end, user), partial(self._snapshots.give_back, user, admitted))
         return True
 
     def _admit(self, size: int) -> None:
-        self._snapshots.admit(self._owner.user, size)
+        self._snapshots.admit(self._flight.user, size)
         self._admitted = size
 
     def _done(self, made: KernelState | SnapshotFailed) -> None:
         admitted, self._admitted = self._admitted, 0
         if isinstance(made, SnapshotFailed):
-            self._snapshots.give_back(self._owner.user, admitted)
+            self._snapshots.give_back(self._flight.user, admitted)
             if self.end():
-                self._owner.refuse(self._number, made)
+                self._flight.refuse(self._number, made)
             return
-        snapshot = self._snapshots.add(self._owner.user, made, admitted)
+        snapshot = self._snapshots.add(self._flight.user, made, admitted)
         if self.end():
-            self._owner.answer(self._number, snapshot.info())
+            self._flight.answer(self._number, snapshot.info())
 
 
-def take(desk: LiveSandboxes, owner: Flight, request: wire.KernelSnapshot, entry: SandboxEntry) -> None:
+def take(desk: LiveSandboxes, flight: Flight, request: wire.KernelSnapshot, entry: SandboxEntry) -> None:
     """Take a snapshot; the answer comes later."""
-    SnapshotCall(desk, owner, request, entry)
+    SnapshotCall(desk, flight, request, entry)
 
 
-def open_kernel(desk: LiveSandboxes, owner: Flight, request: wire.KernelOpen, entry: SandboxEntry,
+def open_kernel(desk: LiveSandboxes, flight: Flight, request: wire.KernelOpen, entry: SandboxEntry,
                 opened: Callable[[int], Mapping[str, Any]]) -> None:
     """Open a kernel that begins with a snapshot; *opened* makes the answer of its number."""
     sandbox = entry.sandbox.sandbox
-    state = desk.snapshots.get(request.snapshot, owner.user).state
+    state = desk.snapshots.get(request.snapshot, flight.user).state
     number = 0
 
     def told(why: str) -> None:
         if not call.end():
             return
         if not why:
-            owner.answer(request.id, opened(number))
+            flight.answer(request.id, opened(number))
             return
         desk.reactor.soon(partial(sandbox.forget_kernel, number))
-        owner.refuse(request.id, SnapshotFailed(why))
+        flight.refuse(request.id, SnapshotFailed(why))
 
-    call = _waits(desk, owner, request, entry, lambda: sandbox.forget_kernel(number))
-    number = _begun(owner, request, call, lambda: sandbox.open_kernel(state, told))
+    call = _waits(desk, flight, request, entry, lambda: sandbox.forget_kernel(number))
+    number = _begun(flight, request, call, lambda: sandbox.open_kernel(state, told))
 
 
-def roll_back(desk: LiveSandboxes, owner: Flight, request: wire.KernelRollback, entry: SandboxEntry) -> None:
+def roll_back(desk: LiveSandboxes, flight: Flight, request: wire.KernelRollback, entry: SandboxEntry) -> None:
     """Give a kernel the state of a snapshot."""
     snapshots = desk.snapshots
-    snapshots.get(request.snapshot, owner.user)
+    snapshots.get(request.snapshot, flight.user)
 
     def told(why: str) -> None:
         if not call.end():
             return
         if why:
-            owner.refuse(request.id, SnapshotFailed(why))
+            flight.refuse(request.id, SnapshotFailed(why))
         else:
-            owner.answer(request.id, {})
+            flight.answer(request.id, {})
 
-    call = _waits(desk, owner, request, entry, lambda: None)
-    _begun(owner, request, call, lambda: entry.sandbox.sandbox.roll_back(
-        request.kernel, lambda: snapshots.get(request.snapshot, owner.user).state, told))
+    call = _waits(desk, flight, request, entry, lambda: None)
+    _begun(flight, request, call, lambda: entry.sandbox.sandbox.roll_back(
+        request.kernel, lambda: snapshots.get(request.snapshot, flight.user).state, told))
 
 
-def _waits(desk: LiveSandboxes, owner: Flight, request: wire.SandboxRequest, entry: SandboxEntry,
+def _waits(desk: LiveSandboxes, flight: Flight, request: wire.SandboxRequest, entry: SandboxEntry,
            taken_back: Callable[[], None]) -> SandboxCall:
     call = SandboxCall(desk, entry, taken_back)
-    owner.wait(request.id, call)
+    flight.wait(request.id, call)
     return call
 
 
-def _begun(owner: Flight, request: wire.SandboxRequest, call: SandboxCall, begin: Callable[[], Any]) -> Any:
+def _begun(flight: Flight, request: wire.SandboxRequest, call: SandboxCall, begin: Callable[[], Any]) -> Any:
     try:
         return begin()
     except BaseException:
         call.end()
-        owner.drop(request.id)
+        flight.drop(request.id)
         raise
 
 
