@@ -320,3 +320,16 @@ def test_functions_of_the_kernel_are_called_in_each_copy(box: leeward.Sandbox) -
     with pytest.raises(leeward.SnapshotFailed, match="ZeroDivisionError"):
         kernel.rollback(kernel.snapshot())
     assert "0" == kernel.execute("calls").value
+
+
+def test_what_a_fork_wipes_is_empty_in_copies(box: leeward.Sandbox) -> None:
+    """And in their children: the C library may keep the state of its random numbers in such memory."""
+    kernel = box.kernel()
+    kernel.execute("import mmap\nwiped, kept = (mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE) for _ in range(2))")
+    kernel.execute("wiped.madvise(18)\nwiped[:3] = kept[:3] = b'abc'")
+    copy = box.kernel(snapshot=kernel.snapshot())
+    both = "wiped[:3], kept[:3]"
+    assert "(b'abc', b'abc')" == kernel.execute(both).value
+    assert f"({bytes(3)!r}, b'abc')" == copy.execute(both).value
+    copy.execute("wiped[:3] = b'new'")
+    assert f"({bytes(3)!r}, b'abc')" == copy.fork().execute(both).value

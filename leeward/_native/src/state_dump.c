@@ -13,6 +13,8 @@
  * compared. After that the tables of the libraries are void, and so from then on nothing of the C library is called:
  * there are raw system calls, and functions of this file. Only the child's own memory is spoiled, and the child exits.
  *
+ * What a fork wipes is empty in copies, too: the C library may keep random numbers there (vgetrandom).
+ *
  * The zygote's memory file has no name, and the loader gets it from the daemon. A file that can't be found by its name, or lies where the sandbox writes, is taken as memory, with all of its pages. */
 
 #include "state_private.h"
@@ -293,7 +295,7 @@ UNCHECKED static int64_t write_state(struct work *work, struct head *head)
 		struct part *const part = &work->parts[i];
 
 		part->first = work->run_count;
-		if (part->touched && part->kind != OF_KERNEL) {
+		if (part->touched && part->kind != OF_KERNEL && !(part->flags & WIPED)) {
 			if (!(part->protection & PROT_READ))
 				err = (int)raw(SYS_mprotect, (long)part->start, (long)(part->end - part->start), PROT_READ, 0, 0);
 			if (!err)

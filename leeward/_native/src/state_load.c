@@ -274,6 +274,8 @@ static void map_part(struct load *load, const struct part *part)
 			row(load, (long)run->start, SYS_mmap, (long)run->start, (long)run->size, first, MAP_PRIVATE | MAP_FIXED,
 			    load->file, (long)run->at);
 	}
+	if (part->flags & WIPED)
+		row(load, 0, SYS_madvise, (long)part->start, (long)size, MADV_WIPEONFORK, 0, 0, 0);
 	if (first != final)
 		row(load, 0, SYS_mprotect, (long)part->start, (long)size, final, 0, 0, 0);
 }
@@ -359,7 +361,7 @@ int64_t lw_state_load(int file, int memory, char *ret_name)
 	if ((err = open_files(&load, ret_name)) < 0)
 		return err;
 
-	load.most = 128 + 2UL * SIGNALS + 2UL * head->part_count + head->run_count + head->file_count;
+	load.most = 128 + 2UL * SIGNALS + 3UL * head->part_count + head->run_count + head->file_count;
 	const uint64_t begins = pages(sizeof(struct block) + (SIGNALS + 1) * sizeof(struct action));
 	const uint64_t code = begins + pages(load.most * sizeof(struct row)), stack = code + pages((uint64_t)(end - begin));
 	load.size = stack + STACK_SIZE + PAGE * 64; /* behind the stack is where [vdso] may lie for a moment */

@@ -88,6 +88,8 @@ UNCHECKED const char *next_mapping(const char *at, const char *end, struct mappi
 			for (value = at + 8; value + 2 < end && *value != '\n'; value++)
 				if (value[0] == ' ' && value[1] == 'g' && value[2] == 'd')
 					ret->flags |= GROWS_DOWN;
+				else if (value[0] == ' ' && value[1] == 'w' && value[2] == 'f')
+					ret->flags |= WIPED;
 		}
 		while (at < end && *at != '\n')
 			at++;

@@ -13,7 +13,7 @@
 #define UNCHECKED __attribute__((no_sanitize("address", "undefined", "thread")))
 
 enum { ANONYMOUS = 0, OF_FILE = 1, OF_KERNEL = 2, OF_MEMORY = 3 /* the zygote's memory file */ };
-enum { GROWS_DOWN = 1 };
+enum { GROWS_DOWN = 1, WIPED = 2 /* in children: MADV_WIPEONFORK */ };
 
 struct action {
 	uint64_t handler, flags, restorer, mask;

@@ -70,9 +70,9 @@ class Dump:
 
     costs = "job"
 
-    def __init__(self, reactor: Reactor, owner: tuple[int, int], admit: Callable[[int], None],
+    def __init__(self, reactor: Reactor, admit: Callable[[int], None],
                  done: Callable[[KernelState | SnapshotFailed], None]) -> None:
-        self._reactor, self._owner, self._admit = reactor, owner, admit
+        self._reactor, self._admit = reactor, admit
         self._done: Callable[[KernelState | SnapshotFailed], None] | None = done
         self._orders: _socket.socket | None = None
         self._memory: ZygoteMemory | None = None
@@ -183,8 +183,6 @@ class Dump:
         self._admit(most)
         self._most = most
         self._file = memory_file("leeward_snapshot")
-        if self._owner[0] != os.geteuid():
-            os.fchown(self._file, *self._owner)
         self._reactor.forget(self._answers)  # until there is a file nothing is to be said
         self._make()
 

@@ -237,11 +237,6 @@ class LiveSandbox:
         self.kernel(number).roll_back(
             Job(code=b"", limits=limits), lambda opened, lost: self._here().kernel(limits, opened, lost, state()), told)
 
-    @property
-    def owner(self) -> tuple[int, int]:
-        """The uid and gid that its processes have on the host."""
-        return self._here().owner
-
     def fork_kernel(self, number: int) -> int:
         """
         Open a kernel, and return its number. It begins with the state of the kernel *number* after all requests that

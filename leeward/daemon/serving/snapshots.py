@@ -25,7 +25,7 @@ class SnapshotCall(SandboxCall):
         self._flight, self._number, self._snapshots = flight, request.id, desk.snapshots
         self._admitted = 0
         sandbox = entry.sandbox.sandbox
-        dump = Dump(desk.reactor, sandbox.owner, self._admit, self._done)
+        dump = Dump(desk.reactor, self._admit, self._done)
         self._snapshots.begin(flight.user)
         super().__init__(desk, entry, dump.give_up)
         flight.wait(request.id, self)

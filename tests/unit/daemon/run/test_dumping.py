@@ -32,7 +32,7 @@ class Child:
         self.admitted: list[int] = []
         self.most = 1 << 30
         self.done: list[KernelState | SnapshotFailed] = []
-        self.dump = Dump(self.reactor, (os.geteuid(), os.getegid()), self._admit, self.done.append)
+        self.dump = Dump(self.reactor, self._admit, self.done.append)
         self.door, self.far = Channel.pair()
         self.dump.begin(SimpleNamespace(door=self.door, memory=None))  # type: ignore[arg-type]  # as far as it is used
         with socket.socket(fileno=os.dup(self.far.fileno())) as sock:
