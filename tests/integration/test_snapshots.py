@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import leeward
-from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.features import ROOT
+from kit.live_daemon import PATIENCE, LiveDaemon, environment
 from kit.waiting import poll_until
 
 
@@ -333,3 +336,13 @@ def test_what_a_fork_wipes_is_empty_in_copies(box: leeward.Sandbox) -> None:
     assert f"({bytes(3)!r}, b'abc')" == copy.execute(both).value
     copy.execute("wiped[:3] = b'new'")
     assert f"({bytes(3)!r}, b'abc')" == copy.fork().execute(both).value
+
+
+def test_the_example_finds_its_way(daemon: LiveDaemon) -> None:
+    """examples/tree_search.py; the search leaves no snapshot."""
+    before = len(leeward.Snapshot.list(socket=daemon.socket))
+    done = subprocess.run([sys.executable, ROOT / "examples/tree_search.py"], env=environment(daemon.socket),
+                          capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert 0 == done.returncode, done.stderr
+    assert "open after looking at 16 states: ([0, 0, 0, 0], " in done.stdout
+    assert before == len(leeward.Snapshot.list(socket=daemon.socket))
