@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import pytest
 
 import leeward
 from kit.features import ROOT
-from kit.live_daemon import PATIENCE, LiveDaemon, environment
+from kit.live_daemon import PATIENCE, LiveDaemon, environment, run
 from kit.waiting import poll_until
 
 
@@ -346,3 +347,18 @@ def test_the_example_finds_its_way(daemon: LiveDaemon) -> None:
     assert 0 == done.returncode, done.stderr
     assert "open after looking at 16 states: ([0, 0, 0, 0], " in done.stdout
     assert before == len(leeward.Snapshot.list(socket=daemon.socket))
+
+
+def test_the_commands_list_and_remove(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
+    """What somebody has forgotten."""
+    kernel = box.kernel()
+    kernel.execute("import socket\npair = socket.socketpair()")
+    snapshot = kernel.snapshot()
+    listed = run(daemon.socket, "snapshot", "list")
+    assert snapshot.id in listed.stdout.decode()
+    told = json.loads(run(daemon.socket, "snapshot", "info", snapshot.id, "--json").stdout)
+    assert (snapshot.size, snapshot.lost) == (told["size"], told["lost"])
+    shown = run(daemon.socket, "snapshot", "info", snapshot.id).stdout.decode()
+    assert 2 == shown.count("lost") == len(snapshot.lost)
+    assert 1 == run(daemon.socket, "snapshot", "rm", snapshot.id, "a" * 26).returncode
+    assert snapshot.id not in run(daemon.socket, "snapshot", "list").stdout.decode()
