@@ -173,7 +173,7 @@ def _descriptors(kept: int) -> Iterator[tuple[OpenFile, str]]:
 
 def _can_be_opened(path: str, about: os.stat_result) -> bool:
     """Whether *path* leads to the file that is open: no pipe, nothing that was removed, nothing of a process in /proc."""
-    if path.startswith("/proc/") or not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode) or stat.S_ISCHR(about.st_mode)):
+    if stat.S_IFMT(about.st_mode) not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFCHR) or path.startswith("/proc/"):
         return False
     try:
         return os.path.samestat(os.stat(path), about)

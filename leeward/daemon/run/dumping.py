@@ -20,6 +20,7 @@ import fcntl
 import os
 import socket
 import struct
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 #: Seconds after which a dump is given up.
 DUMP_S = 60.0
-#: Bytes of the file that are made in one turn of the loop, some milliseconds.
-_PIECE = 16 << 20
+#: Bytes of the file that are made in one turn of the loop, some milliseconds; and from which it is closed by a thread.
+_PIECE = 4 << 20
 #: Behind the content: a mapping of its last pages that mremap(2) extends must not end behind the file's end.
 _HOLE = 1 << 40
 #: Bytes of facts, at most.
@@ -257,9 +258,17 @@ class Dump:
                 self._reactor.forget(answers)
             os.close(answers)
         if file >= 0:
-            os.close(file)
+            close_file(file, self._made)
         if orders is not None:
             orders.close()
+
+
+def close_file(fd: int, size: int) -> None:
+    """Close a memory file. To free many pages takes the loop's time: 50,000 take some 10 ms, which a thread spends."""
+    if size <= _PIECE:
+        os.close(fd)
+    else:
+        threading.Thread(target=os.close, args=(fd,), name="closes a state", daemon=True).start()
 
 
 #: Bytes of the name behind an error: LW_STATE_NAME.

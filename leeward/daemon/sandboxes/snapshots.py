@@ -17,7 +17,7 @@ from typing import Any
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import Reactor, Timer
-from leeward.daemon.run.dumping import KernelState
+from leeward.daemon.run.dumping import KernelState, close_file
 from leeward.errors import Busy, SnapshotFailed
 from leeward.spec.sizes import size_text
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
@@ -118,7 +118,7 @@ class Snapshots:
     def _drop(self, snapshot: SnapshotEntry) -> None:
         del self._found[snapshot.name]
         self._count(snapshot.user, snapshot.state, -1)
-        os.close(snapshot.state.fd)
+        close_file(snapshot.state.fd, snapshot.state.size)
 
     def _count(self, user: int, state: KernelState, sign: int) -> None:
         """Count a state that comes or goes; with the zygote's memory, if no other one of this user's keeps that."""

@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -165,6 +166,24 @@ def test_a_large_file_is_made_in_pieces(child: Child, monkeypatch: pytest.Monkey
     child.turn()
     assert 5 * PAGE == child.dump._made
     os.close(child.file())
+
+
+@pytest.mark.parametrize("size", [1 << 10, 1 << 30])
+def test_a_files_pages_are_freed_elsewhere_if_they_are_many(size: int) -> None:
+    """The loop doesn't wait for that."""
+    fd, names = os.memfd_create("x"), []
+    close, os_close = threading.Event(), os.close
+
+    def closing(number: int) -> None:
+        names.append(threading.current_thread().name)
+        os_close(number)
+        close.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "close", closing)
+        dumping.close_file(fd, size)
+        close.wait()
+    assert [threading.current_thread().name if size < 1 << 20 else "closes a state"] == names
 
 
 @pytest.mark.parametrize("body", [b"", b"\x80", b"\xc1", msgpack.packb([]),
