@@ -17,9 +17,10 @@ NAME = int(lib.LW_STATE_NAME)
 _states: list[Any] = []
 
 
-def dump(orders: int, answers: int, scratch: int, memory: int = 0) -> None:
+def dump(orders: int, answers: int, scratch: int, memory: int = 0) -> int:
     """
-    Write the state of this process, a child with one thread that ends with this call. Returns in each copy.
+    Write the state of this process, a child with one thread that ends with this call. Returns in each copy, with the
+    number that `load` was given.
 
     Args:
         orders: a socket on which a memory file comes, once the pipe *answers* has said how many bytes are needed.
@@ -35,16 +36,17 @@ def dump(orders: int, answers: int, scratch: int, memory: int = 0) -> None:
     done = int(lib.lw_state_dump(state, orders, answers, scratch, memory))
     if done < 0:
         raise OSError(-done, os.strerror(-done))
+    return int(state.word)
 
 
-def load(file: int, memory: int = -1) -> NoReturn:
+def load(file: int, memory: int = -1, word: int = 0) -> NoReturn:
     """
     Become a copy of the state in *file*, with the zygote's memory file *memory* if it was dumped with that. Returns only
     by OSError: with the name of a file that isn't as it was, ESTALE, or isn't there; or EBADMSG for a file that holds no
     state, EXDEV for one of another kernel.
     """
     name = ffi.new("char[]", NAME)
-    error = -int(lib.lw_state_load(file, memory, name))
+    error = -int(lib.lw_state_load(file, memory, word, name))
     shown = ffi.string(name).decode(errors="replace")
     why = {errno.ESTALE: "it isn't the file that the snapshot was taken with",
            errno.EBADMSG: "these bytes are no snapshot",

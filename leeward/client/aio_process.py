@@ -206,12 +206,14 @@ class AsyncKernel:
         reply = await self._sandbox.ask("kernel_snapshot", {"kernel": self.number})
         return AsyncSnapshot(self._sandbox.socket, checked(snapshot_facts, reply))
 
-    async def rollback(self, snapshot: AsyncSnapshot | str) -> None:
+    async def rollback(self, snapshot: AsyncSnapshot | str, *, same_random: bool = False) -> None:
         """
         Give this kernel the state of *snapshot*, a snapshot or its `id`, after the requests that were made before; also
-        when its own state is lost. SnapshotFailed if that can't be, and then it goes on as it was.
+        when its own state is lost. With *same_random* random numbers go on from there, else `random` and others are seeded
+        anew. SnapshotFailed if that can't be, and then the kernel goes on as it was.
         """
-        await self._sandbox.ask("kernel_rollback", {"kernel": self.number, "snapshot": str(snapshot)})
+        fields = {"kernel": self.number, "snapshot": str(snapshot), **({"same_random": True} if same_random else {})}
+        await self._sandbox.ask("kernel_rollback", fields)
 
     async def close(self) -> None:
         """End the kernel's process."""

@@ -202,12 +202,14 @@ class Kernel:
         reply = self._sandbox.ask("kernel_snapshot", {"kernel": self.number})
         return Snapshot(self._sandbox.socket, checked(snapshot_facts, reply))
 
-    def rollback(self, snapshot: Snapshot | str) -> None:
+    def rollback(self, snapshot: Snapshot | str, *, same_random: bool = False) -> None:
         """
         Give this kernel the state of *snapshot*, a snapshot or its `id`, after the requests that were made before; also
-        when its own state is lost. SnapshotFailed if that can't be, and then it goes on as it was.
+        when its own state is lost. With *same_random* random numbers go on from there, else `random` and others are seeded
+        anew. SnapshotFailed if that can't be, and then the kernel goes on as it was.
         """
-        self._sandbox.ask("kernel_rollback", {"kernel": self.number, "snapshot": str(snapshot)})
+        fields = {"kernel": self.number, "snapshot": str(snapshot), **({"same_random": True} if same_random else {})}
+        self._sandbox.ask("kernel_rollback", fields)
 
     def close(self) -> None:
         """End the kernel's process."""

@@ -314,15 +314,19 @@ class Sandbox(OverlayCalls):
         answer = self._connections.call("sandbox_execute", fields, functions=served)
         return arrived(sandbox_calls.result(answer), arrivals)
 
-    def kernel(self, *, snapshot: Snapshot | str | None = None) -> Kernel:
+    def kernel(self, *, snapshot: Snapshot | str | None = None, same_random: bool = False) -> Kernel:
         """
         Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits.
 
         Args:
             snapshot: begin with the state of this one, taken in any sandbox of this user, or with its id. Files that it
                 had open have to be there. SnapshotFailed if it can't be loaded.
+            same_random: with a snapshot: random numbers go on from there, as in every such copy; else `random` and others
+                are seeded anew.
         """
-        fields = {} if snapshot is None else {"snapshot": str(snapshot)}
+        fields: dict[str, Any] = {} if snapshot is None else {"snapshot": str(snapshot)}
+        if same_random:
+            fields["same_random"] = True
         return Kernel(self, checked(whole, self.begin("kernel_open", fields), "kernel", 1))
 
     @property

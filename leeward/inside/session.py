@@ -82,8 +82,8 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
                 continue
             _reply(reply_fd, end)
             continue
-        if body in (wire.TAKE, wire.LOAD):
-            end = _take(doorway, native) if body == wire.TAKE else _load(doorway, native)
+        if body in (wire.TAKE, wire.LOAD, wire.LOAD_SAME):
+            end = _take(doorway, native) if body == wire.TAKE else _load(doorway, native, same=body == wire.LOAD_SAME)
             me = os.getpid()  # a copy has a number of its own
             _reply(reply_fd, end)
             continue
@@ -133,10 +133,10 @@ def _take(doorway: BranchSocket, native: snapshots.Native) -> program.End:
     return program.IN_ORDER
 
 
-def _load(doorway: BranchSocket, native: snapshots.Native) -> program.End:
+def _load(doorway: BranchSocket, native: snapshots.Native, *, same: bool) -> program.End:
     """Become the copy of a snapshot. Returns only why that can't be."""
     try:
-        snapshots.load(doorway.received(_OF_LOAD, 1), native)
+        snapshots.load(doorway.received(_OF_LOAD, 1), native, same=same)
     except BaseException as error:
         return program.raised(error)
 

@@ -16,6 +16,7 @@ old object never reads or closes the file of another one.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -51,8 +52,8 @@ _writers: list[tuple[int, int]] = []
 class Native(NamedTuple):
     """The two calls in C: _native/state.py."""
 
-    dump: Callable[[int, int, int, int], None]
-    load: Callable[[int, int], NoReturn]
+    dump: Callable[[int, int, int, int], int]
+    load: Callable[[int, int, int], NoReturn]
 
 
 def _none(*_: int) -> NoReturn:
@@ -78,6 +79,8 @@ class Taken(NamedTuple):
 
     files: list[OpenFile]
     folder: str
+    random: Any = None  # the state of `random`, which a fork seeds anew
+    same: bool = False  # its random numbers go on
 
 
 class CantTake(OSError):
@@ -211,7 +214,8 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
         reap(wait=True)
         _check()
         found = [(file, leads) for file, leads in _descriptors(kept) if file.number not in (*ours, *theirs)]
-        taken = Taken([file for file, _ in found], os.getcwd())
+        numbers = getattr(sys.modules.get("random"), "getstate", None)  # a job may have a module of that name
+        taken = Taken([file for file, _ in found], os.getcwd(), None if numbers is None else numbers())
         lost = [f"descriptor {file.number}: {leads:.200}" for file, leads in found if not file.path]
         lost += [f"child {each}, which has ended" for each in _children(ended=True)]
         told = msgpack.packb({"python": sys.version.split()[0], "packages": _packages(),
@@ -222,8 +226,8 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
         _close((*ours, *theirs))
         raise
     if not middle:
-        _become_state(ours, theirs, told, scratch, native)
-        return taken  # in a copy, which has none of these descriptors
+        same = _become_state(ours, theirs, told, scratch, native)
+        return taken._replace(same=same)  # in a copy, which has none of these descriptors
     try:
         _close(theirs)
         os.waitpid(middle, 0)
@@ -259,8 +263,8 @@ def _close(fds: Iterable[int]) -> None:
         os.close(fd)
 
 
-def _become_state(others: list[int], ours: tuple[int, ...], told: Any, scratch: int, native: Native) -> None:
-    """In the child: fork again, so that no job is its parent, and write the state. Returns in copies."""
+def _become_state(others: list[int], ours: tuple[int, ...], told: Any, scratch: int, native: Native) -> bool:
+    """In the child: fork again, so that no job is its parent, and write the state. Returns in copies, as `Taken.same`."""
     gate, number, orders, answers, *memory = ours
     try:
         if os.fork():
@@ -271,7 +275,7 @@ def _become_state(others: list[int], ours: tuple[int, ...], told: Any, scratch: 
             os._exit(0)  # it isn't wanted any more
         os.close(gate)
         os.write(answers, wire.HEADER.pack(len(told)) + told)
-        native.dump(orders, answers, scratch, os.fstat(memory[0]).st_ino if memory else 0)
+        return bool(native.dump(orders, answers, scratch, os.fstat(memory[0]).st_ino if memory else 0))
     except BaseException:
         os._exit(_LOST)
 
@@ -279,13 +283,13 @@ def _become_state(others: list[int], ours: tuple[int, ...], told: Any, scratch: 
 # --- loading --------------------------------------------------------------------------
 
 
-def load(files: list[int], native: Native) -> NoReturn:
+def load(files: list[int], native: Native, *, same: bool) -> NoReturn:
     """
-    Become a copy of the state in the first of *files*; a second one is the memory of that one's zygote. Returns only by
-    an OSError, which says why not.
+    Become a copy of the state in the first of *files*; a second one is the memory of that one's zygote. *same*: its random
+    numbers go on as they were. Returns only by an OSError, which says why not.
     """
     file, *memory = files
-    native.load(file, memory[0] if memory else -1)
+    native.load(file, memory[0] if memory else -1, same)
 
 
 def resume(taken: Taken) -> None:
@@ -294,7 +298,13 @@ def resume(taken: Taken) -> None:
     threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
     os.chdir(taken.folder)
     _open_files(taken.files)
-    reseeding.reseed()
+    if not taken.same:
+        for name, renew in reseeding.sources():
+            if name in sys.modules:
+                with contextlib.suppress(AttributeError):  # a module of the job's own, with such a name
+                    renew(sys.modules[name])
+    elif taken.random is not None:
+        sys.modules["random"].setstate(taken.random)
     reseeding.tell_contexts()
     awaiting.separate(lost=True)
     for function in _on_restore:

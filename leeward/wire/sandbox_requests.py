@@ -168,6 +168,8 @@ class KernelOpen(SandboxRequest):
 
     snapshot: str = field(ours.snapshot, "begin with the state of this one; answered when it is there", default="",
                           shown="a fresh one")
+    same_random: bool = field(fields.flag, "with `snapshot`: its random numbers go on, and nothing is seeded anew",
+                              default=False)
     held: bool = field(fields.flag, "the kernel is closed when this connection ends", default=False)
 
 
@@ -198,6 +200,7 @@ class KernelRollback(_KernelRequest):
     """Give *kernel* the state of *snapshot* after the requests before; refused, it goes on as it was."""
 
     snapshot: str = field(ours.sandbox, "of `kernel_snapshot`")
+    same_random: bool = field(fields.flag, "as for `kernel_open`", default=False)
 
 
 @operation("kernel_bind", answers={"session": "int"})

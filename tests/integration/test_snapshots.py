@@ -362,3 +362,18 @@ def test_the_commands_list_and_remove(daemon: LiveDaemon, box: leeward.Sandbox) 
     assert 2 == shown.count("lost") == len(snapshot.lost)
     assert 1 == run(daemon.socket, "snapshot", "rm", snapshot.id, "a" * 26).returncode
     assert snapshot.id not in run(daemon.socket, "snapshot", "list").stdout.decode()
+
+
+def test_random_numbers_may_go_on(box: leeward.Sandbox) -> None:
+    """With `same_random` those of the snapshot, in each copy and after each rollback."""
+    kernel = box.kernel()
+    kernel.execute("import random\nrandom.seed(5)")
+    snapshot = kernel.snapshot()
+    draw = "random.random()"
+    first = kernel.execute(draw).value
+    copies = [box.kernel(snapshot=snapshot, same_random=True) for _ in range(2)]
+    assert [first, first] == [each.execute(draw).value for each in copies]
+    kernel.rollback(snapshot, same_random=True)
+    assert first == kernel.execute(draw).value
+    kernel.rollback(snapshot)
+    assert first != kernel.execute(draw).value

@@ -14,9 +14,9 @@ struct lw_state {
 	uint64_t mask;         /* of signals, at the call */
 	uint64_t block, block_size; /* in a copy: where the loader is */
 	int64_t brk;           /* in a copy: the kernel's */
-	uint64_t size;         /* of the state, or -errno: what lw_state_dump reports */
+	int64_t word;          /* in a copy: what the loader was given for it */
 	char name[LW_STATE_NAME]; /* of the file that an error is about */
 };
 
 int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t scratch, uint64_t memory);
-int64_t lw_state_load(int file, int memory, char *ret_name);
+int64_t lw_state_load(int file, int memory, int64_t word, char *ret_name);

@@ -93,6 +93,7 @@ extern const unsigned int __rseq_size __attribute__((weak));
 
 struct load {
 	int file, memory;
+	int64_t word;
 	const struct head *head;
 	const struct part *parts;
 	const struct file *files;
@@ -314,6 +315,7 @@ static int lay_rows(struct load *load, const struct head *head)
 	row(load, 0, SYS_arch_prctl, ARCH_SET_FS, (long)head->thread_pointer, 0, 0, 0, 0);
 	row(load, ANY, STORE, (long)&state->block, 0, (long)load->block, 0, 0, 0);
 	row(load, ANY, STORE, (long)&state->block_size, 0, (long)load->size, 0, 0, 0);
+	row(load, ANY, STORE, (long)&state->word, 0, load->word, 0, 0, 0);
 	row(load, ANY, STORE, (long)&state->brk, (long)&load->rows[grown].got, 0, 0, 0, 0);
 	return 0;
 }
@@ -330,12 +332,13 @@ static void fill_block(struct load *load, const struct head *head)
 	load->block->count = load->count;
 }
 
-/* Load the state in *file*, which may be sealed, with the zygote's memory file *memory*, or -1. Returns only if it can't be: -errno, and *ret_name, of LW_STATE_NAME, is the
+/* Load the state in *file*, which may be sealed, with the zygote's memory file *memory*, or -1. The copy finds *word*
+ * in its struct lw_state. Returns only if it can't be: -errno, and *ret_name, of LW_STATE_NAME, is the
  * name of the file that is missing (-ENOENT and others) or is another one (-ESTALE); -EBADMSG if the file is no state,
  * -EXDEV if it is of another kernel. */
-int64_t lw_state_load(int file, int memory, char *ret_name)
+int64_t lw_state_load(int file, int memory, int64_t word, char *ret_name)
 {
-	struct load load = { .file = file, .memory = memory };
+	struct load load = { .file = file, .memory = memory, .word = word };
 	struct stat now;
 	int err;
 
@@ -394,9 +397,9 @@ int64_t lw_state_load(int file, int memory, char *ret_name)
 
 #else
 
-int64_t lw_state_load(int file, int memory, char *ret_name)
+int64_t lw_state_load(int file, int memory, int64_t word, char *ret_name)
 {
-	(void)file, (void)memory;
+	(void)file, (void)memory, (void)word;
 	ret_name[0] = 0;
 	return -ENOSYS;
 }

@@ -443,11 +443,13 @@ static const struct lw_field lw_fields_kernel_interrupt[] = {
 struct lw_kernel_open {
 	struct lw_bytes sandbox; /* its id */
 	struct lw_bytes snapshot; /* begin with the state of this one; answered when it is there */
+	bool same_random; /* with `snapshot`: its random numbers go on, and nothing is seeded anew */
 	bool held; /* the kernel is closed when this connection ends */
 };
 static const struct lw_field lw_fields_kernel_open[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_kernel_open, sandbox)},
 	{"snapshot", LW_AS_TEXT, false, offsetof(struct lw_kernel_open, snapshot)},
+	{"same_random", LW_FLAG, false, offsetof(struct lw_kernel_open, same_random)},
 	{"held", LW_FLAG, false, offsetof(struct lw_kernel_open, held)},
 };
 
@@ -466,11 +468,13 @@ struct lw_kernel_rollback {
 	struct lw_bytes sandbox; /* its id */
 	uint64_t kernel; /* of `kernel_open` */
 	struct lw_bytes snapshot; /* of `kernel_snapshot` */
+	bool same_random; /* as for `kernel_open` */
 };
 static const struct lw_field lw_fields_kernel_rollback[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_kernel_rollback, sandbox)},
 	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_rollback, kernel)},
 	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_kernel_rollback, snapshot)},
+	{"same_random", LW_FLAG, false, offsetof(struct lw_kernel_rollback, same_random)},
 };
 
 /* Take the state that kernel has after the requests before, which goes on. */

@@ -254,8 +254,8 @@ export class Sandbox {
   fetch(url: string | URL, options?: FetchOptions): Promise<Fetched>;
   fetch(request: FetchOptions & { url: string | URL }): Promise<Fetched>;
   execute(code: Data, options?: CodeOptions & { stdin?: Data; signal?: AbortSignal }): Promise<Result>;
-  /** It begins with the state of the snapshot, or of the one with that id, if there is one. */
-  kernel(options?: { snapshot?: Snapshot | string }): Promise<Kernel>;
+  /** It begins with the state of the snapshot, or of the one with that id; with `sameRandom` its random numbers go on. */
+  kernel(options?: { snapshot?: Snapshot | string; sameRandom?: boolean }): Promise<Kernel>;
   diff(options?: { target?: string }): Promise<FolderChange[]>;
   info(): Promise<Record<string, any>>;
   extend(options?: { idle?: number; lifetime?: number }): Promise<Record<string, any>>;
@@ -326,7 +326,7 @@ export class Kernel {
   /** The state that this one has, which goes on; SnapshotFailed if it has threads, say. */
   snapshot(): Promise<Snapshot>;
   /** Refused, the kernel goes on as it was. */
-  rollback(snapshot: Snapshot | string): Promise<void>;
+  rollback(snapshot: Snapshot | string, options?: { sameRandom?: boolean }): Promise<void>;
   close(): Promise<void>;
 }
 

@@ -115,6 +115,13 @@ class LoadTurn(Turn):
         return [wire.LOAD_FRAME]
 
 
+class LoadSameTurn(Turn):
+    """The same, for a copy whose random numbers go on as they were."""
+
+    def _frame(self) -> Sequence[bytes | memoryview]:
+        return [wire.LOAD_SAME_FRAME]
+
+
 class CallingTurn(Calling, Turn):
     """The run of a job that may call functions of its client."""
 

@@ -287,14 +287,14 @@ class LiveRunner:
         return made
 
     def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None],
-               state: KernelState | None = None) -> Interpreter:
+               state: KernelState | None = None, *, same: bool = False) -> Interpreter:
         """
         Start a kernel: an interpreter with state, for one job after the other. *opened* is called once with its lease,
         unless it is over first; then, or later, *lost* once with the reason. It begins as the copy of *state*, if that
-        is given. Raises as `start`.
+        is given, with the *same* random numbers or others. Raises as `start`.
         """
         if state is not None:
-            loading = Loading(state, limits, opened, lost)
+            loading = Loading(state, limits, opened, lost, same=same)
             try:
                 return self.kernel(limits, loading.begin, loading.lose)
             except BaseException:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from leeward.daemon.run.lease import LoadTurn
+from leeward.daemon.run.lease import LoadSameTurn, LoadTurn
 from leeward.daemon.run.report import Report
 from leeward.errors import LeewardError
 from leeward.spec.job import Job
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 class Loading:
     """
     The caller of the turn. *opened* is called with the lease once the process is the copy of *state*, else *lost* with the
-    reason.
+    reason. *same*: its random numbers go on.
     """
 
     client = None
 
     def __init__(self, state: KernelState, limits: Limits, opened: Callable[[Lease], None],
-                 lost: Callable[[str], None]) -> None:
+                 lost: Callable[[str], None], *, same: bool) -> None:
         self.job = Job(code=b"", limits=limits)
         self._state = os.dup(state.fd)  # it may be removed before the process is there
-        self._memory = state.memory
+        self._memory, self._same = state.memory, same
         self._opened, self._lost = opened, lost
         self._lease: Lease | None = None
         self._why = ""
@@ -49,7 +49,7 @@ class Loading:
             fds = [self._state, *([] if self._memory is None else [self._memory.fd])]
             door.socket.sendmsg([BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))],
                                 socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
-            lease.ask(self, LoadTurn)
+            lease.ask(self, LoadSameTurn if self._same else LoadTurn)
         except (OSError, LeewardError) as error:
             lease.end(self._fail(str(error)))
         finally:

@@ -214,15 +214,17 @@ class LiveSandbox:
                         memory_peak=ran.memory_peak)
         self._report_end(0, "", Report(result=result, answered=True))
 
-    def open_kernel(self, state: KernelState | None = None, told: Callable[[str], None] = nothing) -> int:
+    def open_kernel(self, state: KernelState | None = None, told: Callable[[str], None] = nothing, *,
+                    same: bool = False) -> int:
         """
         Open a kernel, and return its number; Busy at the limit on processes, or if it can't be started. It begins as the
-        copy of *state*, if that is given; *told* is called with "" when it is there, or with the reason why it isn't.
+        copy of *state*, if that is given, with the *same* random numbers or others; *told* is called with "" when it is
+        there, or with the reason why it isn't.
         """
         states = iter([state])  # a reset gives it a fresh process
 
         def start(opened: Callable[[Lease], None], lost: Callable[[str], None]) -> KernelProcess:
-            return self._here().kernel(self.facts.limits, opened, lost, next(states, None))
+            return self._here().kernel(self.facts.limits, opened, lost, next(states, None), same=same)
 
         return self._add_kernel(start, told)
 
@@ -231,11 +233,13 @@ class LiveSandbox:
         self._here()
         self.kernel(number).snapshot(Job(code=b"", limits=self.facts.limits), dump)
 
-    def roll_back(self, number: int, state: Callable[[], KernelState], told: Callable[[str], None]) -> None:
+    def roll_back(self, number: int, state: Callable[[], KernelState], told: Callable[[str], None], *,
+                  same: bool) -> None:
         """Give the kernel *number* what *state* returns then; *told* and errors as `LiveKernel.roll_back`."""
         limits = self.facts.limits
         self.kernel(number).roll_back(
-            Job(code=b"", limits=limits), lambda opened, lost: self._here().kernel(limits, opened, lost, state()), told)
+            Job(code=b"", limits=limits),
+            lambda opened, lost: self._here().kernel(limits, opened, lost, state(), same=same), told)
 
     def fork_kernel(self, number: int) -> int:
         """

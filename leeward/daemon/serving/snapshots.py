@@ -82,7 +82,7 @@ def open_kernel(desk: LiveSandboxes, flight: Flight, request: wire.KernelOpen, e
         flight.refuse(request.id, SnapshotFailed(why))
 
     call = _waits(desk, flight, request, entry, lambda: sandbox.forget_kernel(number))
-    number = _begun(flight, request, call, lambda: sandbox.open_kernel(state, told))
+    number = _begun(flight, request, call, lambda: sandbox.open_kernel(state, told, same=request.same_random))
 
 
 def roll_back(desk: LiveSandboxes, flight: Flight, request: wire.KernelRollback, entry: SandboxEntry) -> None:
@@ -100,7 +100,7 @@ def roll_back(desk: LiveSandboxes, flight: Flight, request: wire.KernelRollback,
 
     call = _waits(desk, flight, request, entry, lambda: None)
     _begun(flight, request, call, lambda: entry.sandbox.sandbox.roll_back(
-        request.kernel, lambda: snapshots.get(request.snapshot, flight.user).state, told))
+        request.kernel, lambda: snapshots.get(request.snapshot, flight.user).state, told, same=request.same_random))
 
 
 def _waits(desk: LiveSandboxes, flight: Flight, request: wire.SandboxRequest, entry: SandboxEntry,

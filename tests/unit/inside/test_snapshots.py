@@ -129,9 +129,12 @@ def test_functions_are_called_in_a_copy(monkeypatch: pytest.MonkeyPatch) -> None
     leeward.on_restore(first)
     leeward.on_restore(lambda: calls.append(2))
     monkeypatch.setattr(os, "chdir", lambda _: None)
+    monkeypatch.setattr(snapshots.reseeding, "sources", lambda: (("os", lambda _: calls.append(0)), ("none", calls.append)))
     snapshots._writers.append((1, 2))
     snapshots.resume(snapshots.Taken([], "/"))
-    assert [1, 2] == calls
+    assert [0, 1, 2] == calls
+    snapshots.resume(snapshots.Taken([], "/", same=True))
+    assert [0, 1, 2, 1, 2] == calls
     assert not snapshots._writers
 
 

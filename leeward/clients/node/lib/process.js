@@ -199,8 +199,9 @@ class Kernel {
   }
 
   /** The state of a snapshot, or of the one with that id; refused, the kernel goes on as it was. */
-  async rollback(snapshot) {
-    await this.sandbox.ask('kernel_rollback', { kernel: this.number, snapshot: String(snapshot) });
+  async rollback(snapshot, options = {}) {
+    const { sameRandom = false } = known('rollback', options, ['sameRandom']);
+    await this.sandbox.ask('kernel_rollback', { kernel: this.number, snapshot: String(snapshot), ...(sameRandom && { same_random: true }) });
   }
 
   async close() {

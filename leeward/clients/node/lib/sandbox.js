@@ -209,8 +209,8 @@ class Sandbox {
 
   /** Start a Python that keeps its state. */
   async kernel(options = {}) {
-    const { snapshot } = known('kernel', options, ['snapshot']);
-    const fields = snapshot === undefined ? {} : { snapshot: String(snapshot) };
+    const { snapshot, sameRandom = false } = known('kernel', options, ['snapshot', 'sameRandom']);
+    const fields = snapshot === undefined ? {} : { snapshot: String(snapshot), ...(sameRandom && { same_random: true }) };
     return new Kernel(this, whole(await this.starts('kernel_open', fields), 'kernel', 1));
   }
 

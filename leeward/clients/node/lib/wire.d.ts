@@ -330,6 +330,8 @@ export interface Requests {
     sandbox: string;
     /** begin with the state of this one; answered when it is there */
     snapshot?: string;
+    /** with `snapshot`: its random numbers go on, and nothing is seeded anew */
+    same_random?: boolean;
     /** the kernel is closed when this connection ends */
     held?: boolean;
   };
@@ -346,6 +348,8 @@ export interface Requests {
     kernel: number | bigint;
     /** of `kernel_snapshot` */
     snapshot: string;
+    /** as for `kernel_open` */
+    same_random?: boolean;
   };
   kernel_snapshot: {
     /** its id */
