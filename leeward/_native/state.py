@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
 from typing import Any, NoReturn
 
 from leeward._native._shim import ffi, lib
 
-#: A number of bytes, or -errno, as `dump` writes it to its pipe; behind an error is a name of so many bytes.
-NUMBER = struct.Struct("q")
-NAME = int(lib.LW_STATE_NAME)
+_NAME = int(lib.LW_STATE_NAME)
+
+#: Whether states can be dumped and loaded on this processor.
+KNOWN = bool(lib.lw_state_known())
 
 #: The states that this process was, each with what its copies find in their memory. Nothing else keeps them.
 _states: list[Any] = []
@@ -45,7 +45,7 @@ def load(file: int, memory: int = -1, word: int = 0) -> NoReturn:
     by OSError: with the name of a file that isn't as it was, ESTALE, or isn't there; or EBADMSG for a file that holds no
     state, EXDEV for one of another kernel.
     """
-    name = ffi.new("char[]", NAME)
+    name = ffi.new("char[]", _NAME)
     error = -int(lib.lw_state_load(file, memory, word, name))
     shown = ffi.string(name).decode(errors="replace")
     why = {errno.ESTALE: "it isn't the file that the snapshot was taken with",

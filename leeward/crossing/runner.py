@@ -24,7 +24,7 @@ from leeward.isolation.channel import Channel
 from leeward.wire import control
 
 _pipes = point("job-pipe.pipes")(Pipes)
-_native = snapshots.Native(state.dump, state.load)
+_native = snapshots.Native(state.dump, state.load, state.KNOWN)
 
 
 @point("runner.main")

@@ -54,6 +54,7 @@ class Native(NamedTuple):
 
     dump: Callable[[int, int, int, int], int]
     load: Callable[[int, int, int], NoReturn]
+    known: bool  # whether this machine's processor is
 
 
 def _none(*_: int) -> NoReturn:
@@ -61,7 +62,7 @@ def _none(*_: int) -> NoReturn:
 
 
 #: Of a process without a door, by which nobody asks it for snapshots.
-NONE = Native(_none, _none)
+NONE = Native(_none, _none, known=False)
 
 
 class OpenFile(NamedTuple):
@@ -210,6 +211,8 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
     theirs = (gate_read, number_write, *ends)
     ours = [gate_write, number_read]
     try:
+        if not native.known:
+            raise CantTake("leeward can't take states on this machine's processor")
         program.flush()
         reap(wait=True)
         _check()

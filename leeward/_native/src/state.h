@@ -3,6 +3,7 @@
 
 #include "spawn.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define LW_STATE_NAME 256
@@ -18,5 +19,6 @@ struct lw_state {
 	char name[LW_STATE_NAME]; /* of the file that an error is about */
 };
 
+bool lw_state_known(void);
 int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t scratch, uint64_t memory);
 int64_t lw_state_load(int file, int memory, int64_t word, char *ret_name);

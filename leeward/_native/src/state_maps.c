@@ -6,6 +6,16 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
+/* Whether states can be dumped and loaded on this processor. */
+bool lw_state_known(void)
+{
+#if defined(__x86_64__)
+	return true;
+#else
+	return false;
+#endif
+}
+
 /* Read a file of /proc. Returns its bytes, or -errno; -E2BIG if it doesn't fit. */
 UNCHECKED long read_all(const char *path, char *into, size_t size)
 {

@@ -158,3 +158,11 @@ def test_writers_are_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "_writers", [(os.getpid(), child), (os.getpid(), 1), (1, child)])
     snapshots.reap(wait=True)
     assert not snapshots._writers
+
+
+def test_an_unknown_processor_is_named() -> None:
+    """Before anything is done; the descriptors are closed."""
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(CantTake, match="processor"):
+        snapshots.take(list(os.pipe()), 1 << 20, snapshots.NONE)
+    assert before == os.listdir("/proc/self/fd")
