@@ -177,23 +177,26 @@ class LiveKernel:
         self._why = ""
         self._turn = 0  # callbacks of earlier processes are ignored
         self._rolling: Rolling | None = None
+        self._told: Callable[[str], None] = nothing
         self._begin(start, told)
 
     def _begin(self, start: Start, told: Callable[[str], None] = nothing) -> None:
         self._turn += 1
+        self._told = told
         turn = self._turn
-        self._process = start(partial(self._opened, turn, told), partial(self._failed, turn, told))
+        self._process = start(partial(self._opened, turn), partial(self._lost, turn))
 
-    def _failed(self, turn: int, told: Callable[[str], None], why: str) -> None:
-        in_any_case(partial(told, why), partial(self._lost, turn, why))
+    def _tell(self, why: str) -> None:
+        told, self._told = self._told, nothing
+        told(why)
 
-    def _opened(self, turn: int, told: Callable[[str], None], lease: Lease) -> None:
+    def _opened(self, turn: int, lease: Lease) -> None:
         if turn != self._turn or self.stage is not KernelStage.STARTING:
             lease.end("it was given up")
             return
         self.stage = after("kernel", KERNEL, self.stage, Change.STARTED)
         self._lease = lease
-        in_any_case(partial(told, ""), self._pump)
+        in_any_case(partial(self._tell, ""), self._pump)
 
     def _lost(self, turn: int, why: str) -> None:
         if turn != self._turn or self.stage in (KernelStage.LOST, KernelStage.CLOSED):
@@ -201,7 +204,7 @@ class LiveKernel:
         self.stage = after("kernel", KERNEL, self.stage, Change.LOST)
         self._why = why
         self._lease = self._process = None
-        in_any_case(self._drop_rolling, self._refuse_all)
+        in_any_case(partial(self._tell, why), self._drop_rolling, self._refuse_all)
 
     def _drop_rolling(self) -> None:
         rolling, self._rolling = self._rolling, None
@@ -407,7 +410,8 @@ class LiveKernel:
         self._turn += 1
         lease, self._lease = self._lease, None
         process, self._process = self._process, None
-        in_any_case(self._drop_rolling, self._refuse_all, *([partial(lease.end, why)] if lease is not None else []),
+        in_any_case(partial(self._tell, why), self._drop_rolling, self._refuse_all,
+                    *([partial(lease.end, why)] if lease is not None else []),
                     *([process.kill] if process is not None else []))
 
     def broken(self, error: Exception) -> None:

@@ -410,3 +410,20 @@ def test_a_kernel_that_ends_ends_its_rollback(ends: str) -> None:
     assert later.ended
     other.lost("and then it is gone")
     assert 1 == len(told)
+
+
+def test_whoever_opens_a_kernel_is_told_once() -> None:
+    """That its process is there, or why not: also if it is closed first, and not when the process ends later."""
+    process, told = Process(), list[str]()
+    kernel = LiveKernel(process, told.append)
+    process.opened(Lease())
+    process.lost("later")
+    assert [""] == told
+    assert KernelStage.LOST is kernel.stage
+    process = Process()
+    kernel = LiveKernel(process, told.append)
+    process.lost("no such file")
+    kernel = LiveKernel(process, told.append)
+    kernel.close()
+    process.lost("killed")
+    assert ["", "no such file", "it was closed"] == told
