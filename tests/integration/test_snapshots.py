@@ -287,6 +287,7 @@ def test_a_sandbox_ends_during_a_snapshot(daemon: LiveDaemon) -> None:
             box.kill()
             taking.join(PATIENCE)
             assert not taking.is_alive()
+            assert all(isinstance(each, leeward.SandboxOver) for each in said), said
     for row in leeward.Snapshot.list(socket=daemon.socket):
         leeward.Snapshot.find(row["snapshot"], daemon.socket).remove()
     with daemon.client() as client:
@@ -377,3 +378,23 @@ def test_random_numbers_may_go_on(box: leeward.Sandbox) -> None:
     assert first == kernel.execute(draw).value
     kernel.rollback(snapshot)
     assert first != kernel.execute(draw).value
+
+
+def test_branches_and_copies_of_each_other(box: leeward.Sandbox) -> None:
+    """A branch's snapshot, a copy's branch, and a branch that is rolled back."""
+    kernel = box.kernel()
+    kernel.execute("import os\nx = [1]")
+    with kernel.fork() as branch:
+        branch.execute("x.append(2)")
+        snapshot = branch.snapshot()
+        branch.execute("x.append(3)")
+        copy = box.kernel(snapshot=snapshot)
+        twig = copy.fork()
+        branch.rollback(snapshot)
+        twig.execute("x.append(4)")
+        assert ["[1]", "[1, 2]", "[1, 2]", "[1, 2, 4]"] == [
+            each.execute("x").value for each in (kernel, branch, copy, twig)]
+        assert 4 == len({each.execute("os.getpid()").value for each in (kernel, branch, copy, twig)})
+        again = box.kernel(snapshot=twig.snapshot())
+    assert "[1, 2, 4]" == again.execute("x").value
+    assert "[1]" == kernel.execute("x").value

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.run.dumping import Dump, KernelState
 from leeward.daemon.sandboxes.live_sandboxes import SandboxEntry
+from leeward.daemon.sandboxes.registry import State
 from leeward.daemon.serving.sandbox_calls import SandboxCall
-from leeward.errors import SnapshotFailed
+from leeward.errors import Refused, SnapshotFailed
 from leeward.wire import sandbox_requests as wire
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class SnapshotCall(SandboxCall):
         if isinstance(made, SnapshotFailed):
             self._snapshots.give_back(self._flight.user, admitted)
             if self.end():
-                self._flight.refuse(self._number, made)
+                _refuse(self._desk, self._flight, self._number, self._entry, made)
             return
         snapshot = self._snapshots.add(self._flight.user, made, admitted)
         if self.end():
@@ -79,7 +80,7 @@ def open_kernel(desk: LiveSandboxes, flight: Flight, request: wire.KernelOpen, e
             flight.answer(request.id, opened(number))
             return
         desk.reactor.soon(partial(sandbox.forget_kernel, number))
-        flight.refuse(request.id, SnapshotFailed(why))
+        _refuse(desk, flight, request.id, entry, SnapshotFailed(why))
 
     call = _waits(desk, flight, request, entry, lambda: sandbox.forget_kernel(number))
     number = _begun(flight, request, call, lambda: sandbox.open_kernel(state, told, same=request.same_random))
@@ -94,13 +95,23 @@ def roll_back(desk: LiveSandboxes, flight: Flight, request: wire.KernelRollback,
         if not call.end():
             return
         if why:
-            flight.refuse(request.id, SnapshotFailed(why))
+            _refuse(desk, flight, request.id, entry, SnapshotFailed(why))
         else:
             flight.answer(request.id, {})
 
     call = _waits(desk, flight, request, entry, lambda: None)
     _begun(flight, request, call, lambda: entry.sandbox.sandbox.roll_back(
         request.kernel, lambda: snapshots.get(request.snapshot, flight.user).state, told, same=request.same_random))
+
+
+def _refuse(desk: LiveSandboxes, flight: Flight, number: int, entry: SandboxEntry, why: Refused) -> None:
+    """Refuse request *number*; where the sandbox has gone, by that."""
+    if entry.sandbox.sandbox.state is State.OVER:
+        try:
+            desk.get(entry.name, flight.user)
+        except Refused as over:
+            why = over
+    flight.refuse(number, why)
 
 
 def _waits(desk: LiveSandboxes, flight: Flight, request: wire.SandboxRequest, entry: SandboxEntry,
