@@ -20,6 +20,8 @@ from kit.forged_states import SPOILS, forged, spoiled
 from kit.live_daemon import LiveDaemon
 from kit.sessions import Wire
 
+pytestmark = pytest.mark.needs("x86-64")
+
 BY_THE_DAEMON = pytest.mark.no_single_lock("the daemon's books say whose a snapshot is, and no lock of a job could")
 BY_THE_JOB = pytest.mark.no_single_lock("the loader runs in a process that has every lock already")
 STRANGER = 4242

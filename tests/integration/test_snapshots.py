@@ -17,6 +17,8 @@ from kit.features import ROOT
 from kit.live_daemon import PATIENCE, LiveDaemon, environment, run
 from kit.waiting import poll_until
 
+pytestmark = pytest.mark.needs("x86-64")
+
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:

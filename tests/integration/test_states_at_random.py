@@ -19,6 +19,8 @@ import leeward
 from kit import states
 from kit.live_daemon import LiveDaemon
 
+pytestmark = pytest.mark.needs("x86-64")
+
 LONG = bool(os.environ.get("LEEWARD_LONG"))
 SEEDS = 1000 if LONG else 6
 
