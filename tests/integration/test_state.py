@@ -89,7 +89,7 @@ with open(path, "r+b") as file:
     changed = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 changed[:3] = b"new"
 big = bytearray(1 << 20)
-how, what = taken(os.stat(path).st_dev if {False} else 0)
+how, what = taken()
 if how == "copy":
     libc.mprotect(ctypes.c_void_p(none), ctypes.c_size_t(4096), 1)
     print(b"hidden" == ctypes.string_at(none, 6))
