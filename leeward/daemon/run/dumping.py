@@ -81,6 +81,7 @@ class Dump:
         self._read = bytearray()
         self._facts: tuple[str, Mapping[str, str], tuple[str, ...]] | None = None
         self._most = self._made = self._size = 0
+        self._claimed = 0  # what the child says that it has written
         self._answered = False
         self._why = ""
         self._timers: list[Timer] = []
@@ -131,6 +132,9 @@ class Dump:
             data = os.read(self._answers, 1 << 16)
         except BlockingIOError:
             return
+        if not data and self._claimed:
+            self._reactor.forget(self._answers)  # it has said all
+            return
         if not data:
             self._fail("the process that wrote it ended: " + ("it has no room" if self._facts is None else "it was killed"))
             return
@@ -158,10 +162,11 @@ class Dump:
             del self._read[:_NUMBER.size]
             if not self._most:
                 self._begin_file(number)
-            elif self._made == self._most:
-                self._written(number)
+            elif self._claimed:
+                raise PeerError("the state's size twice")
             else:
-                raise PeerError("the state's size before there was a file")
+                self._claimed = number or -1
+                self._end_file()
 
     def _frame(self) -> bytes | None:
         if len(self._read) < wire.HEADER.size:
@@ -184,27 +189,38 @@ class Dump:
         self._admit(most)
         self._most = most
         self._file = memory_file("leeward_snapshot")
-        self._reactor.forget(self._answers)  # until there is a file nothing is to be said
+        os.ftruncate(self._file, most)
         self._make()
 
     def _make(self) -> None:
-        """Make pages of the file, a piece in each turn of the loop, so that others are served meanwhile."""
-        if self._file < 0:
+        """
+        Make pages of the file, a piece in each turn of the loop, so that others are served meanwhile. The child gets the
+        file with the first piece: it writes more slowly. Pages that it reaches first are charged to it.
+        """
+        if self._file < 0 or self._why:
             return
         try:
-            piece = min(_PIECE, self._most - self._made)
+            piece, first = min(_PIECE, self._most - self._made), not self._made
             os.posix_fallocate(self._file, self._made, piece)
             self._made += piece
+            if first:
+                assert self._orders is not None
+                self._orders.sendmsg([wire.BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                                                           array.array("i", [self._file]))],
+                                     socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
             if self._made < self._most:
                 self._reactor.soon(self._make)
-                return
-            assert self._orders is not None
-            self._orders.sendmsg([wire.BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
-                                                       array.array("i", [self._file]))],
-                                 socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
-            self._reactor.watch(self._answers, READ, self._hear)
+            else:
+                self._end_file()
         except OSError as error:
             self._fail(f"its memory: {error.strerror}")
+        except LeewardError as error:
+            self._fail(str(error))
+
+    def _end_file(self) -> None:
+        """Take the file, once it is made and written."""
+        if self._claimed and self._made == self._most:
+            self._written(self._claimed)
 
     def _written(self, size: int) -> None:
         """Seal the file. What could still write to it, or has made it larger, makes it useless."""

@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import msgpack
@@ -158,14 +158,33 @@ def test_nobody_waits_for_ever(child: Child, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_large_file_is_made_in_pieces(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other callbacks have their turn meanwhile."""
+    """Other callbacks have their turn meanwhile, and the child may begin, and even end, before all of it is there."""
     monkeypatch.setattr(dumping, "_PIECE", PAGE)
-    os.write(child.answers, framed(FACTS) + struct.pack("q", 5 * PAGE))
-    child.reactor.turn(0)
-    assert 0 < child.dump._made < 5 * PAGE
-    child.turn()
-    assert 5 * PAGE == child.dump._made
+    soon: list[Callable[[], None]] = []
+    monkeypatch.setattr(child.reactor, "soon", soon.append)
+    child.dump.answered("")
+    child.says(framed(FACTS), 3 * PAGE)
+    file = child.file()
+    assert (PAGE, 3 * PAGE) == (child.dump._made, os.fstat(file).st_size)
+    child.says(PAGE)
+    child.ends()
+    assert not child.done
+    while soon:
+        soon.pop()()
+    (made,) = child.done
+    assert isinstance(made, KernelState)
+    os.close(file)
+    os.close(made.fd)
+
+
+def test_a_size_comes_once(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dumping, "_PIECE", PAGE)
+    monkeypatch.setattr(child.reactor, "soon", lambda call: None)
+    child.dump.answered("")
+    child.says(framed(FACTS), 3 * PAGE)
     os.close(child.file())
+    child.says(PAGE, PAGE)
+    assert "twice" in str(child.done[0])
 
 
 @pytest.mark.parametrize("size", [1 << 10, 1 << 30])
