@@ -1,10 +1,11 @@
 """
 The daemon's part of a snapshot: it gives the child of a kernel, which writes the state, a memory file, and seals that.
 
-Trust: none in what the child says, nor in the bytes, which nobody here reads. The file has the size that was admitted,
-before it is given away, and its pages exist, so that they are charged to the daemon's account of its user and not to the
-sandbox. When the child has written, the file is sealed; it is refused if something in the sandbox could still write it,
-or has made it larger. What the child tells of itself (packages, lost descriptors) is shown to the snapshot's user alone.
+Trust: none in what the child says, nor in the bytes, which nobody here reads. The file has the size that was admitted when
+it is given away, and the daemon makes its pages, ahead of the child, so that they are charged to its account of the user
+and not to the sandbox. When the child has written, the file is sealed; it is refused if something in the sandbox could
+still write it, or has changed its size. What the child tells of itself (packages, lost descriptors) is shown to the
+snapshot's user alone.
 
 Theory of operation. The kernel's process gets descriptors by its door: a socket, on which the daemon only sends; a
 pipe; and the memory file of its zygote, whose pages needn't be in the state. It answers its request when it has forked.
