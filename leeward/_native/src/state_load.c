@@ -41,6 +41,8 @@
 #define STORE (-1)
 #define LOST 70 /* EX_SOFTWARE */
 #define TOP 0x7ffffffff000UL
+/* Bytes of our own maps that are read, at most. */
+#define TEXT (4UL << 20)
 
 struct row {
 	int64_t number, arguments[6], wanted, got;
@@ -332,65 +334,80 @@ static void fill_block(struct load *load, const struct head *head)
 	load->block->count = load->count;
 }
 
+/* Map what the state's file says, check that, and open the files that it had mapped. 0, or -errno as lw_state_load. */
+static int read_state(struct load *load, char *ret_name)
+{
+	struct stat now;
+	const struct head *const first = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, load->file, 0);
+
+	if (first == MAP_FAILED || fstat(load->file, &now) < 0)
+		return -errno;
+	const uint64_t size = first->magic == LW_STATE_MAGIC && first->size < (uint64_t)now.st_size ? first->size : 0;
+	const struct head *const head = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, load->file, 0) : MAP_FAILED;
+	if (head == MAP_FAILED || size < PAGE || !is_whole(head, size))
+		return -EBADMSG;
+	if (head->memory && (load->memory < 0 || fstat(load->memory, &now) < 0 || now.st_ino != head->memory))
+		return -ESTALE;
+	load->head = head;
+	load->parts = (const struct part *)((const char *)head + head->parts);
+	load->files = (const struct file *)((const char *)head + head->files);
+	load->runs = (const struct run *)((const char *)head + head->runs);
+	load->names = (const char *)head + head->names;
+	load->opened = calloc(head->file_count + 1UL, sizeof(int));
+	return load->opened ? open_files(load, ret_name) : -ENOMEM;
+}
+
+/* Make the block: registers, signals' actions, rows, the code that makes them, its stack. 0, or -errno. */
+static int lay_block(struct load *load, char **ret_code, char **ret_stack)
+{
+	const struct head *const head = load->head;
+	const uint64_t code_size = (uint64_t)(end - begin);
+
+	load->most = 128 + 2UL * SIGNALS + 3UL * head->part_count + head->run_count + head->file_count;
+	const uint64_t rows = pages(sizeof(struct block) + (SIGNALS + 1) * sizeof(struct action));
+	const uint64_t code = rows + pages(load->most * sizeof(struct row)), stack = code + pages(code_size) + STACK_SIZE;
+	load->size = stack + PAGE * 64; /* behind the stack is where [vdso] may lie for a moment */
+	load->text = malloc(TEXT);
+	load->block = load->text ? find_block(load) : NULL;
+	if (!load->block)
+		return -ENOMEM;
+	char *const base = (char *)load->block;
+	load->rows = (struct row *)(base + rows);
+	load->length = read_all("/proc/self/maps", load->text, TEXT - 1);
+	const int err = load->length < 0 ? (int)load->length : lay_rows(load, head);
+	if (err < 0 || load->count > load->most) {
+		munmap(load->block, load->size);
+		return err < 0 ? err : -E2BIG;
+	}
+	fill_block(load, head);
+	memcpy(base + code, begin, code_size);
+	*ret_code = base + code;
+	*ret_stack = base + stack;
+	return mprotect(base + code, pages(code_size), PROT_READ | PROT_EXEC) < 0 ? -errno : 0;
+}
+
 /* Load the state in *file*, which may be sealed, with the zygote's memory file *memory*, or -1. The copy finds *word*
- * in its struct lw_state. Returns only if it can't be: -errno, and *ret_name, of LW_STATE_NAME, is the
- * name of the file that is missing (-ENOENT and others) or is another one (-ESTALE); -EBADMSG if the file is no state,
- * -EXDEV if it is of another kernel. */
+ * in its struct lw_state. Returns only if it can't be: -errno, and *ret_name, of LW_STATE_NAME, is the name of the file that
+ * is missing (-ENOENT and others) or is another one (-ESTALE); -EBADMSG if the file is no state, -EXDEV if it is of another
+ * kernel. */
 int64_t lw_state_load(int file, int memory, int64_t word, char *ret_name)
 {
 	struct load load = { .file = file, .memory = memory, .word = word };
-	struct stat now;
-	int err;
+	char *code = NULL, *stack = NULL;
+	uint64_t all = ~0UL;
 
 	ret_name[0] = 0;
-	const struct head *const small = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, file, 0);
-	if (small == MAP_FAILED || fstat(file, &now) < 0)
-		return -errno;
-	const uint64_t size = small->magic == LW_STATE_MAGIC && small->size < (uint64_t)now.st_size ? small->size : 0;
-	const struct head *const head = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
-	if (head == MAP_FAILED || size < PAGE || !is_whole(head, size))
-		return -EBADMSG;
-	if (head->memory && (memory < 0 || fstat(memory, &now) < 0 || now.st_ino != head->memory))
-		return -ESTALE;
-	load.head = head;
-	load.parts = (const struct part *)((const char *)head + head->parts);
-	load.files = (const struct file *)((const char *)head + head->files);
-	load.runs = (const struct run *)((const char *)head + head->runs);
-	load.names = (const char *)head + head->names;
-	load.opened = calloc(head->file_count + 1UL, sizeof(int));
-	load.text = malloc(4UL << 20);
-	if (!load.opened || !load.text)
-		return -ENOMEM;
-	if ((err = open_files(&load, ret_name)) < 0)
+	int err = read_state(&load, ret_name);
+	if (!err)
+		err = lay_block(&load, &code, &stack);
+	if (err < 0)
 		return err;
-
-	load.most = 128 + 2UL * SIGNALS + 3UL * head->part_count + head->run_count + head->file_count;
-	const uint64_t begins = pages(sizeof(struct block) + (SIGNALS + 1) * sizeof(struct action));
-	const uint64_t code = begins + pages(load.most * sizeof(struct row)), stack = code + pages((uint64_t)(end - begin));
-	load.size = stack + STACK_SIZE + PAGE * 64; /* behind the stack is where [vdso] may lie for a moment */
-	load.block = find_block(&load);
-	if (!load.block)
-		return -ENOMEM;
-	char *const base = (char *)load.block;
-	load.rows = (struct row *)(base + begins);
-	load.length = read_all("/proc/self/maps", load.text, (4UL << 20) - 1);
-	err = load.length < 0 ? (int)load.length : lay_rows(&load, head);
-	if (err < 0 || load.count > load.most) {
-		munmap(load.block, load.size);
-		return err < 0 ? err : -E2BIG;
-	}
-	fill_block(&load, head);
-	memcpy(base + code, begin, (size_t)(end - begin));
-	if (mprotect(base + code, pages((uint64_t)(end - begin)), PROT_READ | PROT_EXEC) < 0)
-		return -errno;
-
-	uint64_t all = ~0UL;
 	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, 0, sizeof(all), 0);
 	__asm__ volatile("mov %0, %%rsp\n\t"
 			 "xor %%ebp, %%ebp\n\t"
 			 "call *%1\n\t"
 			 "ud2"
-			 : : "r"(base + stack + STACK_SIZE), "r"(base + code + ((const char *)make - begin)), "D"(load.block)
+			 : : "r"(stack), "r"(code + ((const char *)make - begin)), "D"(load.block)
 			 : "memory");
 	__builtin_unreachable();
 }
