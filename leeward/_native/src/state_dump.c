@@ -15,7 +15,8 @@
  *
  * What a fork wipes is empty in copies, too: the C library may keep random numbers there (vgetrandom).
  *
- * The zygote's memory file has no name, and the loader gets it from the daemon. A file that can't be found by its name, or lies where the sandbox writes, is taken as memory, with all of its pages. */
+ * The zygote's memory file has no name, and the loader gets it from the daemon. A file that can't be found by its name,
+ * or lies where the sandbox writes, is taken as memory, with all of its pages. */
 
 #include "state_private.h"
 
@@ -409,8 +410,9 @@ static int64_t resume(struct lw_state *state)
 
 /* Write the state of this process, which is a child made for that, with one thread, and whose memory is spoiled
  * afterwards. *orders* is a socket by which the memory file comes, *answers* a pipe on which the bytes that it needs are
- * asked for. Files on the device *scratch* are taken as memory; *memory* is the inode of the zygote's memory file, or 0. Returns 1 in a copy. In the child it doesn't return, but
- * writes to *answers* the bytes of the state, or -errno and state->name, and exits. */
+ * asked for. Files on the device *scratch* are taken as memory; *memory* is the inode of the zygote's memory file, or 0.
+ * Returns 1 in a copy. In the child it doesn't return, but writes to *answers* the bytes of the state, or -errno and
+ * state->name, and exits. */
 int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t scratch, uint64_t memory)
 {
 	uint64_t all = ~0UL;

@@ -110,7 +110,8 @@ struct load {
 	uint64_t count, most;
 };
 
-static void row(struct load *load, int64_t wanted, int64_t number, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64_t f)
+static void row(struct load *load, int64_t wanted, int64_t number, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e,
+		int64_t f)
 {
 	if (load->count < load->most)
 		load->rows[load->count] = (struct row){ .number = number, .arguments = { a, b, c, d, e, f }, .wanted = wanted };
@@ -125,7 +126,8 @@ static bool within(uint64_t at, uint64_t count, uint64_t each, uint64_t size)
 /* Whether the tables are where they can be read, and each number in them is of its table. The rest harms nobody else. */
 static bool is_whole(const struct head *head, uint64_t size)
 {
-	if (head->magic != LW_STATE_MAGIC || head->size > size || !within(head->parts, head->part_count, sizeof(struct part), size) ||
+	if (head->magic != LW_STATE_MAGIC || head->size > size ||
+	    !within(head->parts, head->part_count, sizeof(struct part), size) ||
 	    !within(head->files, head->file_count, sizeof(struct file), size) ||
 	    !within(head->runs, head->run_count, sizeof(struct run), size) ||
 	    head->names > size || head->name_size > size - head->names)
