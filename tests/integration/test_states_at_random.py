@@ -10,13 +10,13 @@ import ast
 import io
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import leeward
-from kit import states
+from kit import packages, states
 from kit.live_daemon import LiveDaemon
 
 pytestmark = pytest.mark.needs("x86-64")
@@ -38,14 +38,13 @@ def differences(one: leeward.Result, other: leeward.Result) -> list[tuple[object
     return [(left, right) for left, right in pairs if left != right]
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_copy_goes_on_like_its_original(daemon: LiveDaemon, seed: int) -> None:
-    """In the same sandbox, and after a rollback, for several looks; and a copy of a copy."""
-    make, look = states.program(seed, 24)
-    look = look.rpartition("\n")[0] + f"\n[(name, repr(value)) for name, value in {look.rpartition(chr(10))[2]}]"
-    with leeward.Sandbox(socket=daemon.socket) as box:
+def check(daemon: LiveDaemon, make: str, look: str) -> None:
+    """What *make* has made: in a copy, in a copy of that, and after a rollback, for several looks."""
+    before, _, last = look.rpartition("\n")
+    look = f"{before}\n[(name, repr(value)) for name, value in {last}]"
+    with leeward.Sandbox(socket=daemon.socket, memory="1G") as box:
         kernel = box.kernel()
-        made = kernel.execute(make)
+        made = kernel.execute(make, timeout=60)
         assert made.ok, made.stderr_text
         with kernel.snapshot() as snapshot:
             copy = box.kernel(snapshot=snapshot)
@@ -59,6 +58,22 @@ def test_a_copy_goes_on_like_its_original(daemon: LiveDaemon, seed: int) -> None
             first = kernel.execute(look)
             kernel.rollback(snapshot)
             assert not differences(first, kernel.execute(look))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_copy_goes_on_like_its_original(daemon: LiveDaemon, seed: int) -> None:
+    """Of states of the standard library."""
+    check(daemon, *states.program(seed, 24))
+
+
+@pytest.mark.needs("real-packages")
+def test_a_copy_of_packages_goes_on_like_its_original(shown_packages: Callable[..., Path], tmp_path: Path) -> None:
+    """With numpy and pandas."""
+    config = tmp_path / "config.toml"
+    config.write_text(f'python_env = "{shown_packages(packages.PACKAGES)}"\n')
+    with LiveDaemon(tmp_path, "--config", str(config)) as daemon:
+        for seed in range(SEEDS // 3):
+            check(daemon, *states.program(seed, 12, {**states.PACKAGES, **dict(list(states.KINDS.items())[seed % 7::7])}))
 
 
 def test_every_kind_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
