@@ -276,6 +276,15 @@ class ProcessOver(Refused):
     kind = "process_over"
 
 
+class SnapshotFailed(Refused):
+    """
+    A snapshot couldn't be taken, and the kernel is as it was; it couldn't be loaded; or there is no such snapshot. The
+    message says why.
+    """
+
+    kind = "snapshot_failed"
+
+
 class Stale(LeewardError):
     """
     A file or folder of the host, `path`, has changed since the sandbox was opened, so it isn't overwritten. `applied`
@@ -319,5 +328,5 @@ class Forbidden(Refused):
 BY_KIND: dict[str, type[Refused]] = {
     error.kind: error
     for error in (Busy, QueueTimeout, ShuttingDown, VersionMismatch, RequestRejected, Cancelled, SessionOver,
-                  SandboxOver, ProcessOver, PoolFailed, Forbidden)
+                  SandboxOver, ProcessOver, SnapshotFailed, PoolFailed, Forbidden)
 }

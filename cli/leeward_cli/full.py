@@ -18,7 +18,7 @@ FILES = {
     "diff": "overlays", "discard": "overlays", "doctor": "doctor", "egress": "egress", "env": "environments",
     "explain": "logs", "fetch": "fetching", "logs": "logs", "mcp": "mcp", "profiles": "profiles",
     "python": "sandboxes", "restore": "overlays", "sandbox": "sandboxes", "selftest": "selftest.command", "serve": "serve",
-    "shell": "sandboxes", "shell-prefix": "agents_outside", "top": "top",
+    "shell": "sandboxes", "shell-prefix": "agents_outside", "snapshot": "snapshots", "top": "top",
 }
 
 

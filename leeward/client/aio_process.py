@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client import sandbox_calls
+from leeward.client.aio_snapshot import AsyncSnapshot
 from leeward.client.aio_waiting import Lock, sleep
 from leeward.client.conversation import checked
 from leeward.client.options import TurnOptions
 from leeward.client.sandbox_calls import CLOSE_S, READ_S, SOON_S, Chunk, ChunkReader, Collected, OnData
 from leeward.errors import DaemonError, ProcessOver
 from leeward.wire.replies import Reply
-from leeward.wire.sandbox_replies import flag, whole
+from leeward.wire.sandbox_replies import flag, snapshot_facts, whole
 
 if TYPE_CHECKING:
     from leeward.client.aio_sandbox import AsyncSandbox
@@ -193,6 +194,26 @@ class AsyncKernel:
         """
         reply = await self._sandbox.begin("kernel_fork", {"kernel": self.number})
         return AsyncKernel(self._sandbox, checked(whole, reply, "kernel", 1))
+
+    async def snapshot(self) -> AsyncSnapshot:
+        """
+        Take the state that this kernel has after the requests that were made before, and which goes on.
+
+        Raises:
+            SnapshotFailed: it has what can't be taken, such as threads or children, by name; nothing has changed.
+            Busy: the snapshots of this user would take more than the daemon's `snapshot_memory`.
+        """
+        reply = await self._sandbox.ask("kernel_snapshot", {"kernel": self.number})
+        return AsyncSnapshot(self._sandbox.socket, checked(snapshot_facts, reply))
+
+    async def rollback(self, snapshot: AsyncSnapshot | str, *, same_random: bool = False) -> None:
+        """
+        Give this kernel the state of *snapshot*, a snapshot or its `id`, after the requests that were made before; also
+        when its own state is lost. With *same_random* random numbers go on from there, else `random` and others are seeded
+        anew. SnapshotFailed if that can't be, and then the kernel goes on as it was.
+        """
+        fields = {"kernel": self.number, "snapshot": str(snapshot), **({"same_random": True} if same_random else {})}
+        await self._sandbox.ask("kernel_rollback", fields)
 
     async def close(self) -> None:
         """End the kernel's process."""

@@ -16,6 +16,7 @@ from leeward.client import sandbox_calls
 from leeward.client.aio_free_connections import AsyncFreeConnections
 from leeward.client.aio_overlay_calls import AsyncOverlayCalls
 from leeward.client.aio_process import AsyncKernel, AsyncProcess
+from leeward.client.aio_snapshot import AsyncSnapshot
 from leeward.client.aio_waiting import Lock, shielded
 from leeward.client.conversation import checked
 from leeward.client.host_view import add_host_view
@@ -362,9 +363,25 @@ class AsyncSandbox(AsyncOverlayCalls):
         answer = await self._connections.call("sandbox_execute", fields, functions=served)
         return arrived(sandbox_calls.result(answer), arrivals)
 
-    async def kernel(self) -> AsyncKernel:
-        """Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits."""
-        return AsyncKernel(self, checked(whole, await self.begin("kernel_open", {}), "kernel", 1))
+    async def kernel(self, *, snapshot: AsyncSnapshot | str | None = None, same_random: bool = False) -> AsyncKernel:
+        """
+        Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits.
+
+        Args:
+            snapshot: begin with the state of this one, taken in any sandbox of this user, or with its id. Files that it
+                had open have to be there. SnapshotFailed if it can't be loaded.
+            same_random: with a snapshot: random numbers go on from there, as in every such copy; else `random` and others
+                are seeded anew.
+        """
+        fields: dict[str, Any] = {} if snapshot is None else {"snapshot": str(snapshot)}
+        if same_random:
+            fields["same_random"] = True
+        return AsyncKernel(self, checked(whole, await self.begin("kernel_open", fields), "kernel", 1))
+
+    @property
+    def socket(self) -> str:
+        """The path of the socket of the sandbox's daemon."""
+        return self._connections.socket
 
     async def processes(self) -> Rows:
         """

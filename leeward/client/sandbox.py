@@ -22,6 +22,7 @@ from leeward.client.options import TurnOptions, arrivals_of, arrived, requiremen
 from leeward.client.overlay_calls import OverlayCalls
 from leeward.client.process import Kernel, Process
 from leeward.client.sandbox_calls import CLOSE_S, CodeOptions, OnData, OpenOptions, Rows, StartOptions, TerminalOptions
+from leeward.client.snapshot import Snapshot
 from leeward.client.waiting import Lock, shielded
 from leeward.errors import DaemonError, SandboxOver
 from leeward.wire.replies import Reply
@@ -351,9 +352,25 @@ class Sandbox(OverlayCalls):
         answer = self._connections.call("sandbox_execute", fields, functions=served)
         return arrived(sandbox_calls.result(answer), arrivals)
 
-    def kernel(self) -> Kernel:
-        """Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits."""
-        return Kernel(self, checked(whole, self.begin("kernel_open", {}), "kernel", 1))
+    def kernel(self, *, snapshot: Snapshot | str | None = None, same_random: bool = False) -> Kernel:
+        """
+        Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits.
+
+        Args:
+            snapshot: begin with the state of this one, taken in any sandbox of this user, or with its id. Files that it
+                had open have to be there. SnapshotFailed if it can't be loaded.
+            same_random: with a snapshot: random numbers go on from there, as in every such copy; else `random` and others
+                are seeded anew.
+        """
+        fields: dict[str, Any] = {} if snapshot is None else {"snapshot": str(snapshot)}
+        if same_random:
+            fields["same_random"] = True
+        return Kernel(self, checked(whole, self.begin("kernel_open", fields), "kernel", 1))
+
+    @property
+    def socket(self) -> str:
+        """The path of the socket of the sandbox's daemon."""
+        return self._connections.socket
 
     def processes(self) -> Rows:
         """

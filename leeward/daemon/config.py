@@ -61,6 +61,8 @@ class Config:
     sandbox_idle: float = 600.0
     sandbox_lifetime: float = 3600.0
     folder_reserve: int = 0
+    snapshot_memory: int = 2 << 30
+    snapshot_idle: float = 3600.0
     allow_degraded: tuple[str, ...] = ()
     python_env: str = ""
     preload: tuple[str, ...] = ()

@@ -248,6 +248,9 @@ KEYS: dict[str, Key] = {
     "folder_reserve": Key(size(0), "bytes that stay free in each file system of the host that has a sandbox's writable"
                                    " folder: with less, the sandboxes that can write there end. 0 is no bound. It is"
                                    " for sandboxes that are opened from then on", True),
+    "snapshot_memory": Key(size(0), "bytes that the snapshots of one user's kernels may take together. They are memory of"
+                                    " the daemon's, in use until they are removed. 0 is none", True),
+    "snapshot_idle": Key(seconds(0.001, 86400 * 7), "seconds after which a snapshot that nobody used is removed", True),
     "allow_degraded": Key(words(degradable), 'layers that may be missing where the host lacks them: "landlock" is the'
                                              " only one. Without cgroup controllers leeward starts in any case: rlimits"
                                              " and a watch hold the limits then. Status and every result name what is"
@@ -323,6 +326,7 @@ QUOTA_KEYS: dict[str, Key] = {
     "rate": Key(seconds(0, 1e6), "jobs a second, further ones are refused; 0 is no bound", True),
     "connections": Key(whole(0, 65536), "connections at once; 0 is up to max_connections", True),
     "sandboxes": Key(whole(0, 65536), "live sandboxes at once, more are refused; 0 is up to max_sessions", True),
+    "snapshot_memory": Key(size(0), "bytes of their snapshots together; 0 is the key of that name", True),
     "folder_reserve": Key(size(0), "bytes that stay free of their sandboxes' writable folders; 0 is the key of that name"
                                    " above, which counts where it is more", True),
 }

@@ -50,6 +50,11 @@ def sandbox(value: object, what: str) -> str:
     return value
 
 
+def snapshot(value: object, what: str) -> str:
+    """The id of a snapshot, or "" for none."""
+    return "" if value == "" else sandbox(value, what)
+
+
 def metadata(value: object, what: str) -> dict[str, str]:
     data: dict[str, str] = entries(value, dict, what, MAX_METADATA)
     for key, item in data.items():

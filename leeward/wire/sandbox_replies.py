@@ -52,6 +52,18 @@ def whole(reply: Reply, name: str, least: int = 0) -> int:
     return value
 
 
+def snapshot_facts(reply: Reply, asked: bool = True) -> dict[str, Any]:
+    """What is told of a snapshot; nothing unless *asked*."""
+    found = answer(reply)
+    if not asked:
+        return found
+    kinds = {"snapshot": str, "size": int, "made": float, "python": str, "packages": dict, "lost": list}
+    if any(type(found.get(name)) is not kind for name, kind in kinds.items()) or not all(
+            isinstance(each, str) for each in (*found["packages"], *found["packages"].values(), *found["lost"])):
+        raise PeerError("what is told of a snapshot isn't of its types")
+    return found
+
+
 def flag(reply: Reply, name: str) -> bool:
     value = answer(reply).get(name)
     if type(value) is not bool:

@@ -116,6 +116,10 @@ def in_order(with_descriptors: Asker, ask: Asker) -> None:
     ask("sandbox_fetch", sandbox=box, url="http://192.0.2.1/")
     with_descriptors("sandbox_connect", sandbox=box, port=8000)
     kernel = ask("kernel_open", sandbox=box)["kernel"]
+    snapshot = ask("kernel_snapshot", sandbox=box, kernel=kernel)["snapshot"]
+    ask("kernel_rollback", sandbox=box, kernel=kernel, snapshot=snapshot)
+    for op in ("snapshot_list", "snapshot_info", "snapshot_remove"):
+        ask(op, **({} if op == "snapshot_list" else {"snapshot": snapshot}))
     for op in ("kernel_bind", "kernel_fork", "kernel_interrupt", "kernel_reset", "kernel_close"):
         ask(op, sandbox=box, kernel=kernel)
     ask("process_run", sandbox=box, shell="echo; false")

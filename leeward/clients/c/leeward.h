@@ -60,7 +60,8 @@ typedef enum leeward_error {
 	LEEWARD_FORBIDDEN = -23,    /* the daemon doesn't serve this user */
 	LEEWARD_SANDBOX_OVER = -24, /* this user has no such sandbox, or it has ended */
 	LEEWARD_PROCESS_OVER = -25, /* the sandbox has no such process, or it ended a while ago */
-	LEEWARD_SESSION_OVER = -26  /* the kernel's process has ended, and its state is lost */
+	LEEWARD_SESSION_OVER = -26, /* the kernel's process has ended, and its state is lost */
+	LEEWARD_SNAPSHOT_FAILED = -27 /* the snapshot couldn't be taken or loaded, or there is none; the message says why */
 } leeward_error;
 
 /* How a job ended. */
@@ -617,6 +618,34 @@ LEEWARD_API int leeward_kernel_interrupt(leeward_sandbox *sandbox, int64_t kerne
  *
  * Errors: as leeward_kernel_open. */
 LEEWARD_API int leeward_kernel_reset(leeward_sandbox *sandbox, int64_t kernel);
+
+/* Characters of a snapshot's id, with its end. */
+#define LEEWARD_SNAPSHOT_ID 27
+
+/* Take the state of a kernel, which goes on. The snapshot belongs to the user: it outlives the sandbox, until it is
+ * removed, or unused for long, or the daemon ends.
+ *
+ * Args:
+ *	ret_id: LEEWARD_SNAPSHOT_ID bytes; the snapshot's id is written there.
+ * Errors: LEEWARD_SNAPSHOT_FAILED: the kernel has threads, say, and is as it was; LEEWARD_SESSION_OVER; else as
+ *	leeward_kernel_open. */
+LEEWARD_API int leeward_kernel_snapshot(leeward_sandbox *sandbox, int64_t kernel, char *ret_id);
+
+/* Give a kernel the state of a snapshot. After an error it goes on as it was.
+ *
+ * Errors: LEEWARD_SNAPSHOT_FAILED; else as leeward_kernel_open. */
+LEEWARD_API int leeward_kernel_rollback(leeward_sandbox *sandbox, int64_t kernel, const char *snapshot);
+
+/* Open a kernel that begins with the state of a snapshot, which may be of another sandbox of this user's.
+ *
+ * Returns: its number, above 0; or a negative leeward_error.
+ * Errors: LEEWARD_SNAPSHOT_FAILED; else as leeward_kernel_open. */
+LEEWARD_API int64_t leeward_kernel_begin(leeward_sandbox *sandbox, const char *snapshot);
+
+/* Remove a snapshot. Kernels that began with it live on.
+ *
+ * Errors: LEEWARD_SNAPSHOT_FAILED: there is none; else as leeward_ping. */
+LEEWARD_API int leeward_snapshot_remove(leeward_handle *handle, const char *snapshot);
 
 /* End a kernel.
  *

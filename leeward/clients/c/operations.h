@@ -442,10 +442,14 @@ static const struct lw_field lw_fields_kernel_interrupt[] = {
 /* Start a Python in sandbox that keeps its state between requests. */
 struct lw_kernel_open {
 	struct lw_bytes sandbox; /* its id */
+	struct lw_bytes snapshot; /* begin with the state of this one; answered when it is there */
+	bool same_random; /* with `snapshot`: its random numbers go on, and nothing is seeded anew */
 	bool held; /* the kernel is closed when this connection ends */
 };
 static const struct lw_field lw_fields_kernel_open[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_kernel_open, sandbox)},
+	{"snapshot", LW_AS_TEXT, false, offsetof(struct lw_kernel_open, snapshot)},
+	{"same_random", LW_FLAG, false, offsetof(struct lw_kernel_open, same_random)},
 	{"held", LW_FLAG, false, offsetof(struct lw_kernel_open, held)},
 };
 
@@ -457,6 +461,30 @@ struct lw_kernel_reset {
 static const struct lw_field lw_fields_kernel_reset[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_kernel_reset, sandbox)},
 	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_reset, kernel)},
+};
+
+/* Give kernel the state of snapshot after the requests before; refused, it goes on as it was. */
+struct lw_kernel_rollback {
+	struct lw_bytes sandbox; /* its id */
+	uint64_t kernel; /* of `kernel_open` */
+	struct lw_bytes snapshot; /* of `kernel_snapshot` */
+	bool same_random; /* as for `kernel_open` */
+};
+static const struct lw_field lw_fields_kernel_rollback[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_kernel_rollback, sandbox)},
+	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_rollback, kernel)},
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_kernel_rollback, snapshot)},
+	{"same_random", LW_FLAG, false, offsetof(struct lw_kernel_rollback, same_random)},
+};
+
+/* Take the state that kernel has after the requests before, which goes on. */
+struct lw_kernel_snapshot {
+	struct lw_bytes sandbox; /* its id */
+	uint64_t kernel; /* of `kernel_open` */
+};
+static const struct lw_field lw_fields_kernel_snapshot[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_kernel_snapshot, sandbox)},
+	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_snapshot, kernel)},
 };
 
 /* Wait for output of the job of the request target of this connection, behind what the client has. */
@@ -883,6 +911,22 @@ static const struct lw_field lw_fields_slot[] = {
 	{"length", LW_WHOLE, true, offsetof(struct lw_slot, length)},
 };
 
+/* Ask what a snapshot is. */
+struct lw_snapshot_info {
+	struct lw_bytes snapshot; /* of `kernel_snapshot` */
+};
+static const struct lw_field lw_fields_snapshot_info[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_info, snapshot)},
+};
+
+/* Remove a snapshot. Copies that were made of it live on. */
+struct lw_snapshot_remove {
+	struct lw_bytes snapshot; /* of `kernel_snapshot` */
+};
+static const struct lw_field lw_fields_snapshot_remove[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_remove, snapshot)},
+};
+
 /* Ask for the state of workers, jobs and layers. */
 struct lw_status {
 	struct lw_bytes form; /* `json`: the answer is `{"json": text}`, the map below as one JSON object on one line, in ASCII */
@@ -1125,6 +1169,23 @@ struct lw_kernel_open_answer {
 };
 static const struct lw_field lw_fields_kernel_open_answer[] = {
 	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_open_answer, kernel)},
+};
+
+struct lw_kernel_snapshot_answer {
+	struct lw_bytes snapshot;
+	uint64_t size;
+	double made;
+	struct lw_bytes python;
+	struct lw_value packages;
+	struct lw_value lost;
+};
+static const struct lw_field lw_fields_kernel_snapshot_answer[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_kernel_snapshot_answer, snapshot)},
+	{"size", LW_WHOLE, true, offsetof(struct lw_kernel_snapshot_answer, size)},
+	{"made", LW_SECONDS, true, offsetof(struct lw_kernel_snapshot_answer, made)},
+	{"python", LW_AS_TEXT, true, offsetof(struct lw_kernel_snapshot_answer, python)},
+	{"packages", LW_TABLE, true, offsetof(struct lw_kernel_snapshot_answer, packages)},
+	{"lost", LW_LIST, true, offsetof(struct lw_kernel_snapshot_answer, lost)},
 };
 
 struct lw_output_take_answer {
@@ -1418,6 +1479,30 @@ struct lw_session_open_answer {
 };
 static const struct lw_field lw_fields_session_open_answer[] = {
 	{"session", LW_WHOLE, true, offsetof(struct lw_session_open_answer, session)},
+};
+
+struct lw_snapshot_info_answer {
+	struct lw_bytes snapshot;
+	uint64_t size;
+	double made;
+	struct lw_bytes python;
+	struct lw_value packages;
+	struct lw_value lost;
+};
+static const struct lw_field lw_fields_snapshot_info_answer[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_info_answer, snapshot)},
+	{"size", LW_WHOLE, true, offsetof(struct lw_snapshot_info_answer, size)},
+	{"made", LW_SECONDS, true, offsetof(struct lw_snapshot_info_answer, made)},
+	{"python", LW_AS_TEXT, true, offsetof(struct lw_snapshot_info_answer, python)},
+	{"packages", LW_TABLE, true, offsetof(struct lw_snapshot_info_answer, packages)},
+	{"lost", LW_LIST, true, offsetof(struct lw_snapshot_info_answer, lost)},
+};
+
+struct lw_snapshot_list_answer {
+	struct lw_value snapshots;
+};
+static const struct lw_field lw_fields_snapshot_list_answer[] = {
+	{"snapshots", LW_LIST, true, offsetof(struct lw_snapshot_list_answer, snapshots)},
 };
 
 struct lw_status_answer {

@@ -260,7 +260,8 @@ export class Sandbox {
   fetch(url: string | URL, options?: FetchOptions): Promise<Fetched>;
   fetch(request: FetchOptions & { url: string | URL }): Promise<Fetched>;
   execute(code: Data, options?: CodeOptions & { stdin?: Data; signal?: AbortSignal }): Promise<Result>;
-  kernel(): Promise<Kernel>;
+  /** It begins with the state of the snapshot, or of the one with that id; with `sameRandom` its random numbers go on. */
+  kernel(options?: { snapshot?: Snapshot | string; sameRandom?: boolean }): Promise<Kernel>;
   /** Make the server at `port` in the sandbox reachable on 127.0.0.1 of the host, for every user there, by the command. */
   publish(port: number, options?: { hostPort?: number }): Promise<Published>;
   diff(options?: { target?: string }): Promise<FolderChange[]>;
@@ -336,7 +337,26 @@ export class Kernel {
   reset(): Promise<void>;
   /** A second kernel with the state that this one has; from then on each has its own. */
   fork(): Promise<Kernel>;
+  /** The state that this one has, which goes on; SnapshotFailed if it has threads, say. */
+  snapshot(): Promise<Snapshot>;
+  /** Refused, the kernel goes on as it was. */
+  rollback(snapshot: Snapshot | string, options?: { sameRandom?: boolean }): Promise<void>;
   close(): Promise<void>;
+}
+
+/** The state of a kernel at one moment. It belongs to the user, and outlives the sandbox until it is removed. */
+export class Snapshot {
+  private constructor();
+  readonly id: string;
+  /** Bytes of the daemon's memory. */
+  readonly size: number;
+  /** Seconds since the epoch. */
+  readonly made: number;
+  readonly python: string;
+  readonly packages: Record<string, string>;
+  /** What copies don't have of it, by name. */
+  readonly lost: string[];
+  remove(): Promise<void>;
 }
 
 /** What is by one name in a sandbox. */
@@ -458,6 +478,8 @@ export class RequestRejected extends Refused {}
 export class Cancelled extends Refused {}
 export class SessionOver extends Refused {}
 export class ProcessOver extends Refused {}
+/** The snapshot couldn't be taken or loaded, or there is none; the message says why. */
+export class SnapshotFailed extends Refused {}
 /** The interpreter, profile or policy that was asked for can't be had on this host. */
 export class PoolFailed extends Refused {}
 export class Forbidden extends Refused {}

@@ -25,6 +25,7 @@ class Quota:
     rate: float = 0.0  # jobs a second; those of one second may come at once
     connections: int = 0  # at once
     sandboxes: int = 0  # live ones at once
+    snapshot_memory: int = 0  # bytes of the user's snapshots, if that isn't what all others may have
     folder_reserve: int = 0  # bytes that stay free where the user's sandboxes can write, if that is more than for all
 
 

@@ -34,6 +34,7 @@ from leeward.wire import control
 
 if TYPE_CHECKING:
     from leeward.daemon.worker.terms import Lent
+    from leeward.daemon.worker.zygote_memory import ZygoteMemory
 
 
 class Denials(Protocol):
@@ -90,6 +91,8 @@ class Runner:
         self.scratch = -1
         self.variables: Mapping[str, str] = {}
         self._trust: Callable[[], None] = lambda: None
+        self.door: Channel | None = None  # of a kernel's: takes descriptors for branches and snapshots
+        self.memory: ZygoteMemory | None = None  # of a kernel's: the memory file that it maps
 
     def lend(self, lent: Lent, trust: Callable[[bytes], None]) -> None:
         """Note that the runner is leased, and what it was lent; `limit` calls *trust* with its certificate."""

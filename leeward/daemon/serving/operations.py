@@ -20,7 +20,7 @@ from leeward.daemon.pool.egress_record import EVERYBODY
 from leeward.daemon.run.report import Arena as Results
 from leeward.daemon.run.verdict import bug
 from leeward.daemon.sandboxes.live_sandboxes import SandboxEntry
-from leeward.daemon.serving import inbox, profiles
+from leeward.daemon.serving import inbox, profiles, snapshots
 from leeward.daemon.serving.flight import Flight
 from leeward.daemon.serving.inbox import RequestArena
 from leeward.daemon.serving.intake import job_of
@@ -35,7 +35,15 @@ from leeward.wire import fetches, outline
 from leeward.wire import requests as wire
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
 from leeward.wire.frames import MAX_TEXT, VERSION, decode, decode_in_place
-from leeward.wire.sandbox_requests import SandboxDock, SandboxList, SandboxOpen, SandboxRequest
+from leeward.wire.sandbox_requests import (
+    SandboxDock,
+    SandboxList,
+    SandboxOpen,
+    SandboxRequest,
+    SnapshotInfo,
+    SnapshotList,
+    SnapshotRemove,
+)
 from leeward.wire.schema import Operation
 
 if TYPE_CHECKING:
@@ -345,6 +353,9 @@ _SERVES: Mapping[type, Handler] = {
     wire.Interrupt: lambda of, request: of._flight.sessions.interrupt(request),
     SandboxDock: Operations._dock,
     SandboxOpen: Operations._open_sandbox,
+    SnapshotList: lambda of, _: snapshots.rows(of._server.desk, of._flight.user),
+    SnapshotInfo: lambda of, request: snapshots.info(of._server.desk, request, of._flight.user),
+    SnapshotRemove: lambda of, request: snapshots.remove(of._server.desk, request, of._flight.user),
     SandboxList: lambda of, request: page(of._server.desk, of._flight.user, request.after),
     **{kind: _in_sandbox(serve) for kind, serve in IN_SANDBOX.items()},
 }

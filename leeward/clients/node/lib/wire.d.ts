@@ -328,10 +328,30 @@ export interface Requests {
   kernel_open: {
     /** its id */
     sandbox: string;
+    /** begin with the state of this one; answered when it is there */
+    snapshot?: string;
+    /** with `snapshot`: its random numbers go on, and nothing is seeded anew */
+    same_random?: boolean;
     /** the kernel is closed when this connection ends */
     held?: boolean;
   };
   kernel_reset: {
+    /** its id */
+    sandbox: string;
+    /** of `kernel_open` */
+    kernel: number | bigint;
+  };
+  kernel_rollback: {
+    /** its id */
+    sandbox: string;
+    /** of `kernel_open` */
+    kernel: number | bigint;
+    /** of `kernel_snapshot` */
+    snapshot: string;
+    /** as for `kernel_open` */
+    same_random?: boolean;
+  };
+  kernel_snapshot: {
     /** its id */
     sandbox: string;
     /** of `kernel_open` */
@@ -659,6 +679,16 @@ export interface Requests {
     /** bytes from the slot's start on */
     length: number | bigint;
   };
+  snapshot_info: {
+    /** of `kernel_snapshot` */
+    snapshot: string;
+  };
+  snapshot_list: {
+  };
+  snapshot_remove: {
+    /** of `kernel_snapshot` */
+    snapshot: string;
+  };
   status: {
     /** `json`: the answer is `{"json": text}`, the map below as one JSON object on one line, in ASCII */
     form?: string;
@@ -701,6 +731,8 @@ export interface Answers {
   kernel_interrupt: { interrupted: boolean };
   kernel_open: { kernel: number | bigint };
   kernel_reset: {};
+  kernel_rollback: {};
+  kernel_snapshot: { snapshot: string; size: number | bigint; made: number; python: string; packages: Record<string, string>; lost: string[] };
   output_take: { stdout: Buffer; stderr: Buffer; running: boolean; over: boolean };
   overlay_checkpoint: { name: string };
   overlay_diff: { size: number | bigint; arenas?: (number | bigint)[] };
@@ -733,6 +765,9 @@ export interface Answers {
   session_reset: {};
   shutdown: {};
   slot: ResultFields;
+  snapshot_info: { snapshot: string; size: number | bigint; made: number; python: string; packages: Record<string, string>; lost: string[] };
+  snapshot_list: { snapshots: Record<string, any>[] };
+  snapshot_remove: {};
   status: { json?: string; workers?: Record<string, any>; jobs?: Record<string, any>; runners_made?: number | bigint; runners_armed?: number | bigint; runners_arming?: number | bigint; runners_kept?: number | bigint; layers?: Record<string, any>; transport?: string; degraded?: string[]; pools?: Record<string, any>[]; environments?: Record<string, any>; uptime?: number; connections?: number | bigint; sessions?: number | bigint; sandboxes?: number | bigint; max_sessions?: number | bigint; max_connections?: number | bigint; fresh_layout?: boolean; snapshot?: string; faults?: number | bigint; pid?: number | bigint; reloads?: (number | bigint)[] };
 }
 

@@ -41,6 +41,8 @@ const ANSWERS = {
   kernel_interrupt: { interrupted: 'bool' },
   kernel_open: { kernel: 'int' },
   kernel_reset: {},
+  kernel_rollback: {},
+  kernel_snapshot: { snapshot: 'text', size: 'int', made: 'float', python: 'text', packages: 'map of text to text', lost: 'array of text' },
   output_take: { stdout: 'binary', stderr: 'binary', running: 'bool', over: 'bool' },
   overlay_checkpoint: { name: 'text' },
   overlay_diff: { size: 'int', 'arenas?': 'array of int' },
@@ -73,6 +75,9 @@ const ANSWERS = {
   session_reset: {},
   shutdown: {},
   slot: RESULT,
+  snapshot_info: { snapshot: 'text', size: 'int', made: 'float', python: 'text', packages: 'map of text to text', lost: 'array of text' },
+  snapshot_list: { snapshots: 'array of map' },
+  snapshot_remove: {},
   status: { 'json?': 'text', 'workers?': 'map', 'jobs?': 'map', 'runners_made?': 'int', 'runners_armed?': 'int', 'runners_arming?': 'int', 'runners_kept?': 'int', 'layers?': 'map', 'transport?': 'text', 'degraded?': 'array of text', 'pools?': 'array of map', 'environments?': 'map', 'uptime?': 'float', 'connections?': 'int', 'sessions?': 'int', 'sandboxes?': 'int', 'max_sessions?': 'int', 'max_connections?': 'int', 'fresh_layout?': 'bool', 'snapshot?': 'text', 'faults?': 'int', 'pid?': 'int', 'reloads?': 'array of int' },
 };
 
