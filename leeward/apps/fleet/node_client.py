@@ -1,0 +1,53 @@
+"""
+The client of one node of a fleet.
+
+Runs in:   a client's process, and in the actor that Ray has on a node.
+
+It makes each call once: which call is made again, and where, is decided for all nodes together (failure.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from leeward.client.aio import AsyncClient
+
+if TYPE_CHECKING:
+    from leeward.client.aio_live_output import AwaitedBesideJob
+    from leeward.client.conversation import Answer
+
+
+class NodeClient(AsyncClient):
+    """The client of a daemon on this host. `close` fails the calls that wait; a later call connects again."""
+
+    def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
+        super().__init__(socket, retry=False)
+
+    async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None,
+                  functions: AwaitedBesideJob | None = None, packages: Sequence[str] = ()) -> Answer:
+        """
+        The answer to one request of the wire, whose descriptors the caller owns; a refusal is raised. It may take
+        *seconds* in all. The environment of *packages*, which is made if it is missing, is added to the fields.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        attempt = partial(self._asked, op, until, functions)
+        return await self._with_packages({"packages": packages}, fields, attempt) if packages else await attempt(fields)
+
+    async def _asked(self, op: str, until: float | None, functions: AwaitedBesideJob | None,
+                     fields: Mapping[str, Any]) -> Answer:
+        return await self._call(op, fields, until, functions=functions)
+
+    async def state(self, timeout: float) -> dict[str, Any]:
+        """The daemon's status, with `version`, and `capacity`: how many jobs it runs at once, whatever sandboxes are open."""
+        about = await self._simple("ping", {}, timeout)
+        caps = about.get("caps")
+        workers = caps.get("workers") if isinstance(caps, dict) else None
+        return {**await self.status(timeout), "version": str(about.get("version", "")),
+                "capacity": workers if type(workers) is int and workers > 0 else 1}
+
+    async def drain(self, seconds: float) -> None:
+        """Tell other users of the node that it takes no new work, and ends after *seconds*. Here there is nobody to tell."""
