@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.client.aio import AsyncClient
 
 if TYPE_CHECKING:
+    from leeward.client.aio_connection import AsyncConnection
     from leeward.client.aio_live_output import AwaitedBesideJob
     from leeward.client.conversation import Answer
 
@@ -36,6 +37,16 @@ class NodeClient(AsyncClient):
         until = None if seconds is None else time.monotonic() + seconds
         attempt = partial(self._asked, op, until, functions)
         return await self._with_packages({"packages": packages}, fields, attempt) if packages else await attempt(fields)
+
+    async def ask_within(self, op: str, fields: Mapping[str, Any], until: float | None,
+                         packages: Sequence[str] = ()) -> tuple[Answer, AsyncConnection]:
+        """As `ask`, before *until*, a time.monotonic() value: the answer, and the connection on which it has its place."""
+        attempt = partial(self._asked_within, op, until)
+        return await self._with_packages({"packages": packages}, fields, attempt) if packages else await attempt(fields)
+
+    async def _asked_within(self, op: str, until: float | None,
+                            fields: Mapping[str, Any]) -> tuple[Answer, AsyncConnection]:
+        return await self._within(op, fields, until)
 
     async def _asked(self, op: str, until: float | None, functions: AwaitedBesideJob | None,
                      fields: Mapping[str, Any]) -> Answer:
