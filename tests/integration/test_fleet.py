@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
+import time
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 import leeward
-from kit.live_daemon import PATIENCE, LiveDaemon
-from kit.waiting import poll_until
-from leeward.apps.fleet.aio_fleet import AsyncFleet
+import leeward.fleet
+from kit import features
+from kit.live_daemon import LiveDaemon
+from leeward.apps.fleet.addresses import members_of
+from leeward.apps.fleet.aio_fleet import PROBE_S, AsyncFleet
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
-
-T = TypeVar("T")
+from leeward.apps.fleet.placement import DEPTH
 
 NAMES = ("a", "b", "c")
 
@@ -42,10 +43,6 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Live
 def nodes(daemons: dict[str, LiveDaemon]) -> list[dict[str, Any]]:
     return [{"address": f"unix:{daemon.socket}", "name": name, "tags": [f"is:{name}"], "resources": {"gpu": 1}}
             for name, daemon in daemons.items()]
-
-
-def within(daemons: dict[str, LiveDaemon], what: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(what)
 
 
 @pytest.mark.smoke
@@ -124,44 +121,166 @@ def test_sandboxes_are_spread(daemons: dict[str, LiveDaemon]) -> None:
             await asyncio.gather(*(box.close() for box in boxes))
             return found
 
-    assert {name: 4 for name in NAMES} == asyncio.run(main())
+    assert dict.fromkeys(NAMES, 4) == asyncio.run(main())
 
 
-def test_a_node_that_is_killed_costs_its_jobs_alone(tmp_path: Path) -> None:
-    """A thousand jobs, one answer each: results, and node_lost for those that were on the node that was killed."""
-    folder = tmp_path / "ran"
+@pytest.fixture
+def doomed(tmp_path: Path) -> Iterator[LiveDaemon]:
+    """One more, which the test ends."""
+    folder = tmp_path / "doomed"
     folder.mkdir()
-    with contextlib.ExitStack() as stack:
-        daemons = {name: stack.enter_context(started(tmp_path, name)) for name in ("a", "b")}
-        victim = LiveDaemon(make(tmp_path / "c"), "--pool-size", "2")
-        victim.__enter__()
+    daemon = LiveDaemon(folder, "--pool-size", "2")
+    daemon.__enter__()
+    yield daemon
+    daemon.process.send_signal(signal.SIGCONT)
+    with contextlib.suppress(AssertionError):
+        daemon.end()
 
-        async def main() -> tuple[list[tuple[int, Any]], str]:
-            async with AsyncFleet(nodes({**daemons, "c": victim})) as fleet:
-                answers = []
-                async for number, answer in fleet.execute_many(f"print({number})" for number in range(1000)):
-                    answers.append((number, answer))
-                    if 300 == len(answers):
-                        victim.process.send_signal(signal.SIGKILL)
-                standing = {row["name"]: row["standing"] for row in (await fleet.status())["nodes"]}
-                return answers, standing["c"]
 
-        try:
-            answers, standing = asyncio.run(main())
-        finally:
-            with contextlib.suppress(AssertionError):
-                victim.end()
+def test_a_node_that_is_killed_costs_its_jobs_alone(daemons: dict[str, LiveDaemon], doomed: LiveDaemon) -> None:
+    """A thousand jobs, one answer each: results, and node_lost for those that were on the node that was killed."""
+    async def main() -> tuple[list[tuple[int, Any]], str]:
+        async with AsyncFleet(nodes({"a": daemons["a"], "b": daemons["b"], "doomed": doomed})) as fleet:
+            answers = []
+            async for number, answer in fleet.execute_many(f"print({number})" for number in range(1000)):
+                answers.append((number, answer))
+                if 300 == len(answers):
+                    doomed.process.kill()
+            standing = {row["name"]: row["standing"] for row in (await fleet.status())["nodes"]}
+            return answers, standing["doomed"]
+
+    answers, standing = asyncio.run(main())
 
     assert list(range(1000)) == sorted(number for number, _ in answers)
     lost = [answer for _, answer in answers if isinstance(answer, NodeLost)]
     assert 1000 - len(lost) == sum(f"{number}\n" == answer.text for number, answer in answers
                                    if isinstance(answer, leeward.Result))
-    assert {"c"} == {error.node for error in lost}
+    assert {"doomed"} >= {error.node for error in lost}
     assert all(error.may_have_run for error in lost)
-    assert len(lost) <= 2 * 8
+    assert len(lost) <= 2 * DEPTH
     assert "lost" == standing
 
 
-def make(folder: Path) -> Path:
+def test_a_job_that_may_run_twice_is_run_elsewhere(daemons: dict[str, LiveDaemon], doomed: LiveDaemon) -> None:
+    """And one that may not is lost, at once."""
+    async def main() -> list[Any]:
+        async with AsyncFleet(nodes({"doomed": doomed})) as fleet:
+            await fleet._ready()
+            jobs = [asyncio.create_task(fleet.execute("import time; time.sleep(0.5); print(1)", idempotent=twice))
+                    for twice in (False, True)]
+            await asyncio.to_thread(doomed.until, lambda status: status["workers"]["busy"] == 2)
+            for member in members_of(nodes({"a": daemons["a"]})):
+                await fleet.join(member)
+            doomed.process.kill()
+            return await asyncio.gather(*jobs, return_exceptions=True)
+
+    lost, again = asyncio.run(main())
+
+    assert isinstance(lost, NodeLost)
+    assert lost.may_have_run
+    assert "1\n" == again.text
+
+
+def test_a_node_that_is_silent_is_lost_within_five_seconds(doomed: LiveDaemon) -> None:
+    """Its job, its sandbox and its session end with the reason; and it takes jobs again when it answers."""
+    async def main() -> tuple[list[Any], float, str]:
+        async with AsyncFleet(nodes({"doomed": doomed})) as fleet, fleet.sandbox() as box, fleet.session() as session:
+            await box.shell("true")
+            await session.execute("x = 1")
+            doomed.process.send_signal(signal.SIGSTOP)
+            start = time.monotonic()
+            ends = await asyncio.gather(fleet.execute("1"), box.shell("true"), session.execute("x"),
+                                        return_exceptions=True)
+            took = time.monotonic() - start
+            ends.append((await asyncio.gather(box.shell("true"), return_exceptions=True))[0])
+            doomed.process.send_signal(signal.SIGCONT)
+            while "up" != (await fleet.status())["nodes"][0]["standing"]:
+                await asyncio.sleep(PROBE_S / 10)  # nothing tells of it but the status
+            return ends, took, (await fleet.execute("print(2)")).text
+
+    (job, box, session, later), took, text = asyncio.run(main())
+
+    assert isinstance(job, NodeLost)
+    assert isinstance(box, leeward.SandboxOver)
+    assert ("node_lost", "node_lost") == (box.reason, later.reason)
+    assert isinstance(session, leeward.SessionOver)
+    assert not later.may_have_run
+    assert took <= 5.0 * features.SLOWER
+    assert "2\n" == text
+
+
+def test_a_drained_node_ends_what_is_open_with_its_reason(daemons: dict[str, LiveDaemon]) -> None:
+    """It takes nothing new, its jobs end by themselves, and each sandbox's program was told before."""
+    async def main() -> tuple[list[float], int, list[str], set[str], str]:
+        told: list[float] = []
+        async with AsyncFleet(nodes(daemons)) as fleet:
+            boxes = [fleet.sandbox(tags=["is:c"], on_drain=told.append) for _ in range(3)]
+            for box in boxes:
+                await box.id()
+            job = asyncio.create_task(fleet.execute("import time; time.sleep(0.3); print(1)", tags=["is:c"]))
+            await asyncio.sleep(0)
+            draining = asyncio.create_task(fleet.drain("c", 1.0))
+            while not told:
+                await asyncio.sleep(0)
+            await boxes[0].close()
+            with pytest.raises(NoNodeFits) as nothing:
+                await fleet.execute("1", tags=["is:c"])
+            others = {(await fleet.sandbox().id()).partition("/")[0] for _ in range(4)}
+            ended = await draining
+            reasons = [nothing.value.reasons["c"]]
+            for box in boxes[1:]:
+                with pytest.raises(leeward.SandboxOver) as over:
+                    await box.shell("true")
+                reasons.append(over.value.reason)
+            await fleet.undrain("c")
+            again = await fleet.execute("print(3)", tags=["is:c"])
+            return told, ended, reasons, others, (await job).text + again.text
+
+    told, ended, reasons, others, text = asyncio.run(main())
+
+    assert [1.0] * 3 == told
+    assert 2 == ended
+    assert ["is draining", "drained", "drained"] == reasons
+    assert {"a", "b"} == others
+    assert "1\n3\n" == text
+
+
+def test_a_busy_node_is_passed_by(daemons: dict[str, LiveDaemon], tmp_path: Path) -> None:
+    """One without a queue refuses jobs, which others then have; and each has its result."""
+    folder = tmp_path / "small"
     folder.mkdir()
-    return folder
+    config = folder / "c.toml"
+    config.write_text("queue_size = 0\n")
+    config.chmod(0o600)
+    with LiveDaemon(folder, "--pool-size", "1", "--config", str(config)) as small:
+        async def main() -> list[str]:
+            async with AsyncFleet(nodes({"small": small, "a": daemons["a"]})) as fleet:
+                return [result.text async for _, result in fleet.execute_many(
+                    (f"print({number})" for number in range(40)), in_order=True)]
+
+        assert [f"{number}\n" for number in range(40)] == asyncio.run(main())
+
+
+def test_the_blocking_shape(daemons: dict[str, LiveDaemon]) -> None:
+    """A fleet in a thread of its own gives the same."""
+    with leeward.fleet.connect(nodes(daemons)) as fleet:
+        assert "42\n" == fleet.execute("print(f(7))", functions={"f": lambda number: 6 * number}).text
+        assert ["0\n", "1\n"] == [result.text for _, result in fleet.execute_many(["print(0)", "print(1)"], in_order=True)]
+        with fleet.sandbox() as box:
+            box.files.write("x", b"text")
+            pieces: list[bytes] = []
+            assert "text" == box.shell("cat x", on_stdout=pieces.append).text
+            assert [b"text"] == pieces
+            kernel = box.kernel()
+            kernel.execute("y = 2")
+            assert "4\n" == kernel.execute("print(y * g())", functions={"g": lambda: 2}).text
+            again = fleet.attach(box.id)
+            assert b"text" == again.files.read("x")
+            assert box.node == again.node
+            again.detach()
+        with fleet.session() as session:
+            session.execute("z = 5")
+            assert "5\n" == session.execute("print(z)").text
+            assert session.node in NAMES
+        assert {"up"} == {row["standing"] for row in fleet.status()["nodes"]}
+        assert fleet.execute_many("import time; time.sleep(0.01)" for _ in range(1000)).__next__()  # the others are cancelled

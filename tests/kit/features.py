@@ -331,6 +331,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-langchain": lambda: _framework("langchain"),
     "framework-pydantic-ai": lambda: _framework("pydantic-ai"),
     "framework-llm": lambda: _framework("llm"),
+    "framework-ray": lambda: _framework("ray"),
     "framework-inspect-ai": lambda: _framework("inspect-ai"),  # environments, by ./dev test
     "agent-aider": lambda: present(agent_programs.aider()),  # by LEEWARD_LONG=1 ./dev test: aider-chat
     "agent-claude": lambda: present(agent_programs.claude()),  # by ./dev test: the wheel claude-agent-sdk from PyPI

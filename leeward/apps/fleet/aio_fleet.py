@@ -17,7 +17,7 @@ import contextlib
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
@@ -150,7 +150,7 @@ class AsyncFleet:
 
     async def execute_many(self, jobs: Iterable[Job], *, in_order: bool = False,
                            on_progress: Callable[[int], object] | None = None,
-                           **common: Any) -> AsyncIterator[tuple[int, Result | DaemonError]]:
+                           **common: Any) -> AsyncGenerator[tuple[int, Result | DaemonError], None]:
         """
         Run many jobs, no more at once than the nodes have room for. Yields the number of each job, from 0, with its
         result, or the error that `execute` would raise; each exactly once.
@@ -552,7 +552,7 @@ class AsyncFleet:
     async def _told(self, member: Member, status: dict[str, Any]) -> None:
         member.status, node = status, member.node
         node.workers = int(status["capacity"])
-        node.others = max(0, int(status["workers"]["busy"]) - node.waiting)
+        node.others = max(0, int(status["workers"]["busy"]) + int(status["queued"]) - node.waiting)
         node.open = max(len(member.open), int(status["sandboxes"]) + int(status["sessions"]))
         node.room = int(status["max_sessions"])
         drains = status.get("drains")  # by whoever else uses the node

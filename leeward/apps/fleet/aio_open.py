@@ -21,6 +21,7 @@ from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.client.aio_session import AsyncSession
 from leeward.client.conversation import answered
 from leeward.client.options import TurnOptions
+from leeward.client.sandbox import Sandbox
 from leeward.client.sandbox_calls import OpenOptions
 from leeward.errors import DaemonError, RequestRejected, SessionOver, quoted
 from leeward.spec.outcome import Result
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 #: Seconds that a node may take to open a sandbox.
 _OPEN_S = 60.0
+NO_FOLDERS = "a fleet's sandbox shows no folder of this host, which may not be its node's; copy files with `files`"
 
 
 class Connections:
@@ -55,7 +57,7 @@ class Connections:
 
     async def open(self, fields: Mapping[str, Any], folders: OpenFolders | None = None) -> Answer:
         if folders is not None:
-            raise RequestRejected("a fleet's sandbox shows no folder of this host; write files into it: `files.put`")
+            raise RequestRejected(NO_FOLDERS)
 
         async def attempt(member: Member) -> Answer:
             return answered(await member.client.ask("sandbox_open", fields, _OPEN_S, packages=self._packages))
@@ -124,6 +126,9 @@ class AsyncFleetSandbox(AsyncSandbox):
         found = await self.id()
         await super().detach()
         return found
+
+    async def _blocking_sandbox(self) -> Sandbox:
+        raise RequestRejected(NO_FOLDERS)
 
     @property
     def node(self) -> str:
