@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 FETCH_S, CALLER_S = 1.0, 30.0
 #: Answers of one fetch.
 MOST = 500
+#: Seconds that a fetch waits for more answers, if fewer have come than half of the jobs that are under way: a message costs
+#: the processor time of some short jobs, and the other half keeps the workers busy meanwhile.
+MORE_S = 0.01
 #: Seconds between two attempts to start a daemon.
 _START_S = 30.0
 
@@ -68,7 +71,9 @@ class _Caller:
         self.fetched = time.monotonic()
         self._answers: list[Answered] = []
         self._some = asyncio.Event()
+        self._enough: asyncio.Event | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._jobs = 0  # under way
         self._begun: dict[int, Begun] = {}
         self._connections: dict[int, AsyncConnection] = {}  # of sessions, by the number of the call that opened each
 
@@ -80,7 +85,8 @@ class _Caller:
         self._tasks[number] = task
 
     async def _make(self, call: Call, make: Callable[[_Caller, Call], Any]) -> None:
-        number = call[0]
+        number, job = call[0], call[2] == "execute"
+        self._jobs += job
         answer: Reply | DaemonError | dict[str, Any]
         contents: list[bytes] = []
         try:
@@ -91,12 +97,15 @@ class _Caller:
         except OSError as error:
             answer = _portable(error)
         finally:
+            self._jobs -= job
             self._tasks.pop(number, None)
             begun = self._begun.pop(number, None)
             if begun is not None:
                 begun.end()
         self._answers.append((number, answer, contents))
         self._some.set()
+        if self._enough is not None and len(self._answers) >= self._jobs:
+            self._enough.set()
 
     async def made(self, call: Call) -> tuple[Any, list[int]]:
         """Make a call of the wire."""
@@ -129,12 +138,11 @@ class _Caller:
 
     async def fetch(self) -> list[Answered]:
         self.fetched = time.monotonic()
-        if not self._answers:
-            try:
-                async with asyncio.timeout(FETCH_S):
-                    await self._some.wait()
-            except TimeoutError:
-                pass
+        await _until(self._some, FETCH_S)
+        if self._answers and len(self._answers) < self._jobs:
+            self._enough = asyncio.Event()
+            await _until(self._enough, MORE_S)
+            self._enough = None
         taken, self._answers = self._answers[:MOST], self._answers[MOST:]
         if not self._answers:
             self._some.clear()
@@ -211,6 +219,14 @@ class Carrier:
             await asyncio.sleep(CALLER_S / 3)
             for name in [name for name, one in self._callers.items() if time.monotonic() - one.fetched > CALLER_S]:
                 await self.close(name)
+
+
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
 
 
 def _content(fd: int) -> bytes:
