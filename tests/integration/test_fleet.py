@@ -17,10 +17,10 @@ import leeward
 import leeward.fleet
 from kit import features
 from kit.live_daemon import LiveDaemon
-from leeward.apps.fleet.addresses import members_of
-from leeward.apps.fleet.aio_fleet import PROBE_S, AsyncFleet
+from leeward.apps.fleet.aio_fleet import PROBE_S, AsyncFleet, Member
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
-from leeward.apps.fleet.placement import DEPTH
+from leeward.apps.fleet.node_client import NodeClient
+from leeward.apps.fleet.placement import DEPTH, Node
 
 NAMES = ("a", "b", "c")
 
@@ -169,8 +169,7 @@ def test_a_job_that_may_run_twice_is_run_elsewhere(daemons: dict[str, LiveDaemon
             jobs = [asyncio.create_task(fleet.execute("import time; time.sleep(0.5); print(1)", idempotent=twice))
                     for twice in (False, True)]
             await asyncio.to_thread(doomed.until, lambda status: status["workers"]["busy"] == 2)
-            for member in members_of(nodes({"a": daemons["a"]})):
-                await fleet.join(member)
+            await fleet.join(Member(Node("a"), NodeClient(daemons["a"].socket)))
             doomed.process.kill()
             return await asyncio.gather(*jobs, return_exceptions=True)
 

@@ -12,18 +12,18 @@ Runs in:   a client's process; with Ray also in one actor for each of its nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import os
 
+from leeward.apps.fleet.addresses import Nodes, configured
 from leeward.apps.fleet.aio_fleet import AsyncFleet as AsyncFleet
 from leeward.apps.fleet.errors import NodeLost as NodeLost
 from leeward.apps.fleet.errors import NoNodeFits as NoNodeFits
 from leeward.apps.fleet.fleet import Fleet as Fleet
 
 
-def connect(nodes: str | Iterable[str | Mapping[str, Any]]) -> Fleet:
+def connect(nodes: Nodes | None = None) -> Fleet:
     """
-    A fleet of *nodes*: "auto" or "ray://HOST:PORT" for a cluster of Ray's, or a list of addresses (docs/fleet.md). With
-    asyncio, use AsyncFleet.
+    A fleet of *nodes*: "auto" or "ray://HOST:PORT" for a cluster of Ray's, or a list of addresses. By default those of
+    LEEWARD_FLEET or the configuration: docs/fleet.md. With asyncio, use AsyncFleet.
     """
-    return Fleet(nodes)
+    return Fleet(configured(os.environ) if nodes is None else nodes)

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from leeward.apps.fleet.addresses import AUTO, RAY, Address, Nodes, addresses_of, is_cluster
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
 from leeward.apps.fleet.failure import Attempts, Ending, Then, ending_of
 from leeward.apps.fleet.node_client import NodeClient
@@ -27,7 +28,7 @@ from leeward.apps.fleet.placement import DEPTH, Node, NoNode, Placement, Request
 from leeward.client.options import Options, SessionOptions, check_names, requirements_of
 from leeward.client.retry import BUSY_S
 from leeward.client.sandbox_calls import OpenOptions
-from leeward.errors import DaemonError, RequestRejected, SandboxOver, quoted
+from leeward.errors import DaemonError, RequestRejected, SandboxOver, Unsupported, quoted, told
 from leeward.spec.outcome import Result
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Member:
     Attributes:
         open: the sandboxes and sessions that this fleet has opened there, by what is called when the node drains.
         status: what it has told last.
+        why: why it was given up last.
         losses: how often it was lost.
     """
 
@@ -61,6 +63,7 @@ class Member:
         self.losses = 0
         self.open: set[Opened] = set()
         self.status: dict[str, Any] = {}
+        self.why = ""
         self.draining = False
 
     @property
@@ -108,7 +111,7 @@ class AsyncFleet:
             docs/fleet.md describes them.
     """
 
-    def __init__(self, nodes: str | Iterable[str | Mapping[str, Any]]) -> None:
+    def __init__(self, nodes: Nodes) -> None:
         self._where = nodes if isinstance(nodes, str) else tuple(nodes)
         self._members: dict[str, Member] = {}
         self._placement = Placement([])
@@ -322,32 +325,41 @@ class AsyncFleet:
         sandbox with `on_drain` is told at once. What is open after that time is ended: its calls raise SandboxOver with
         the reason "drained". Returns how many were.
         """
-        await self._ready()
-        if node not in self._members:
-            raise NoNodeFits({node: "isn't a node of this fleet"})
-        member = self._members[node]
-        until = time.monotonic() + seconds
-        await self._begin_drain(member, seconds)
+        await self.begin_drain(node, seconds)
+        member, until = self._known(node), time.monotonic() + seconds
         while (member.node.waiting or member.open) and time.monotonic() < until:
             await asyncio.sleep(min(_FIRST_S, max(0.0, until - time.monotonic())))
         return await self._end_open(member)
 
+    async def begin_drain(self, node: str, seconds: float = DRAIN_S) -> None:
+        """As `drain`, without the wait: all who use the node end what they have there in time."""
+        await self._ready()
+        member = self._known(node)
+        await member.client.drain(max(0.001, seconds))
+        self._begin_drain(member, seconds)
+
     async def undrain(self, node: str) -> None:
         """Give *node* work again."""
         await self._ready()
-        member = self._members[node]
-        member.draining = False
+        member = self._known(node)
         await member.client.drain(0.0)
+        self._end_drain(member)
+
+    def _known(self, node: str) -> Member:
+        if node not in self._members:
+            raise NoNodeFits({node: "isn't a node of this fleet"})
+        return self._members[node]
+
+    def _end_drain(self, member: Member) -> None:
+        member.draining = False
         if member.node.standing is Standing.DRAINING:
             member.node.standing = Standing.UP
-        self._wake()
+        self._wake(DEPTH * member.node.workers)
 
-    async def _begin_drain(self, member: Member, seconds: float, tell: bool = True) -> None:
+    def _begin_drain(self, member: Member, seconds: float) -> None:
         member.draining = True
         if member.node.standing is Standing.UP:
             member.node.standing = Standing.DRAINING
-        if tell:
-            await member.client.drain(seconds)
         for opened in tuple(member.open):
             if opened.on_drain is not None:
                 opened.on_drain(seconds)
@@ -378,6 +390,22 @@ class AsyncFleet:
 
         up = [member for member in self._members.values() if member.node.standing is Standing.UP]
         return dict(zip((member.name for member in up), await asyncio.gather(*map(make, up)), strict=True))
+
+    async def check(self, timeout: float = 30.0) -> dict[str, str]:
+        """Have each node run a job. Returns of each "" or what is wrong with it."""
+        await self._ready()
+
+        async def look(member: Member) -> str:
+            if member.node.standing is Standing.LOST:
+                return member.why
+            try:
+                result = await member.client.execute("print(6 * 7)", deadline=timeout)
+            except DaemonError as error:
+                return told(error)
+            return "" if result.stdout == b"42\n" else f"a job ended as {result.outcome}, with exit code {result.exit_code}"
+
+        members = list(self._members.values())
+        return dict(zip((each.name for each in members), await asyncio.gather(*map(look, members)), strict=True))
 
     async def close(self) -> None:
         """Close all connections. Jobs that run end, sandboxes stay until their idle time has passed."""
@@ -495,14 +523,16 @@ class AsyncFleet:
         self._starting.result()
 
     async def _start(self) -> None:
-        if isinstance(self._where, str):
-            from leeward.apps.fleet.ray_nodes import follow  # an extra
-
-            await follow(self._where, self)
+        if not isinstance(self._where, str):
+            await asyncio.gather(*(self.join(_member(address)) for address in addresses_of(self._where)))
             return
-        from leeward.apps.fleet.addresses import members_of  # few milliseconds, and none with Ray
-
-        await asyncio.gather(*(self.join(member) for member in members_of(self._where)))
+        if not is_cluster(self._where):
+            raise RequestRejected(f"{self._where!r:.80} is no cluster: {AUTO!r}, {RAY}HOST:PORT, or a list of addresses")
+        try:
+            from leeward.apps.fleet.ray_nodes import follow  # an extra
+        except ModuleNotFoundError:
+            raise Unsupported("ray", have="none", need="that of the cluster", cure="pip install 'leeward[ray]'") from None
+        await follow(self._where, self)
 
     async def join(self, member: Member) -> None:
         """Take *member* in, and return when it has answered or was given up."""
@@ -541,7 +571,8 @@ class AsyncFleet:
             try:
                 async with asyncio.timeout(LOST_S):
                     status = await member.client.state(LOST_S)
-            except (DaemonError, TimeoutError):
+            except (DaemonError, TimeoutError) as error:
+                member.why = told(error) if isinstance(error, DaemonError) else f"no answer within {LOST_S:g} s"
                 if time.monotonic() - start < LOST_S + PROBE_S:
                     break
             else:
@@ -555,10 +586,12 @@ class AsyncFleet:
         node.others = max(0, int(status["workers"]["busy"]) + int(status["queued"]) - node.waiting)
         node.open = max(len(member.open), int(status["sandboxes"]) + int(status["sessions"]))
         node.room = int(status["max_sessions"])
-        drains = status.get("drains")  # by whoever else uses the node
+        drains = status.get("drains")  # by whoever uses the node
         if drains is not None and not member.draining:
-            await self._begin_drain(member, float(drains), tell=False)
+            self._begin_drain(member, float(drains))
             self.follow(self._drained_by_others(member, float(drains)))
+        elif drains is None and member.draining:
+            self._end_drain(member)
         came = node.standing is Standing.LOST
         if came:
             node.standing = Standing.DRAINING if member.draining else Standing.UP
@@ -581,13 +614,19 @@ class AsyncFleet:
         self._wake()
 
 
+def _member(address: Address) -> Member:
+    node = Node(address.name, tags=address.tags, resources=address.resources)
+    return Member(node, NodeClient(address.socket))
+
+
 def row_of(member: Member) -> dict[str, Any]:
     """A node's row in `status`."""
     node, workers = member.node, member.status.get("workers", {})
     return {"name": node.name, "standing": node.standing.value, "workers": node.workers,
             "busy": int(workers.get("busy", 0)), "waiting": node.waiting + node.others, "open": node.open,
             "room": node.room, "tags": sorted(node.tags), "resources": dict(node.resources),
-            "environments": sorted(node.environments), "version": member.status.get("version", "")}
+            "environments": sorted(node.environments), "version": member.status.get("version", ""),
+            "why": member.why if node.standing is Standing.LOST else ""}
 
 
 def environment_of(options: Mapping[str, Any]) -> str:

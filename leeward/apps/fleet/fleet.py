@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from leeward.apps.fleet.addresses import Nodes
 from leeward.apps.fleet.aio_fleet import DRAIN_S, AsyncFleet, Job
 from leeward.apps.fleet.aio_open import NO_FOLDERS, AsyncFleetSession, Connections
 from leeward.client import sandbox_calls
@@ -68,7 +69,7 @@ class Fleet:
         nodes: as for AsyncFleet.
     """
 
-    def __init__(self, nodes: str | Iterable[str | Mapping[str, Any]]) -> None:
+    def __init__(self, nodes: Nodes) -> None:
         self._fleet = AsyncFleet(nodes)
         self._loop = _Loop()
 
@@ -122,6 +123,10 @@ class Fleet:
         """As AsyncFleet.drain."""
         return self._loop.run(self._fleet.drain(node, seconds))
 
+    def begin_drain(self, node: str, seconds: float = DRAIN_S) -> None:
+        """As AsyncFleet.begin_drain."""
+        self._loop.run(self._fleet.begin_drain(node, seconds))
+
     def undrain(self, node: str) -> None:
         """As AsyncFleet.undrain."""
         self._loop.run(self._fleet.undrain(node))
@@ -129,6 +134,10 @@ class Fleet:
     def prefetch(self, packages: Iterable[str], timeout: float = 600.0) -> dict[str, str]:
         """As AsyncFleet.prefetch."""
         return self._loop.run(self._fleet.prefetch(packages, timeout))
+
+    def check(self, timeout: float = 30.0) -> dict[str, str]:
+        """As AsyncFleet.check."""
+        return self._loop.run(self._fleet.check(timeout))
 
     def close(self) -> None:
         """As AsyncFleet.close."""

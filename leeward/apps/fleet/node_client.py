@@ -15,11 +15,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward.client.aio import AsyncClient
+from leeward.errors import RequestRejected, quoted, told
 
 if TYPE_CHECKING:
     from leeward.client.aio_connection import AsyncConnection
     from leeward.client.aio_live_output import AwaitedBesideJob
     from leeward.client.conversation import Answer
+
+#: What the file's name has after the socket's.
+DRAIN = ".drain"
 
 
 class NodeClient(AsyncClient):
@@ -53,12 +57,36 @@ class NodeClient(AsyncClient):
         return await self._call(op, fields, until, functions=functions)
 
     async def state(self, timeout: float) -> dict[str, Any]:
-        """The daemon's status, with `version`, and `capacity`: how many jobs it runs at once, whatever sandboxes are open."""
+        """
+        The daemon's status, with `version`; `capacity`: how many jobs it runs at once, whatever sandboxes are open; and
+        `drains`, the seconds until what is open ends, if the node is to take no new work.
+        """
         about = await self._simple("ping", {}, timeout)
         caps = about.get("caps")
         workers = caps.get("workers") if isinstance(caps, dict) else None
         return {**await self.status(timeout), "version": str(about.get("version", "")),
-                "capacity": workers if type(workers) is int and workers > 0 else 1}
+                "capacity": workers if type(workers) is int and workers > 0 else 1, **self._drains()}
+
+    def _drains(self) -> dict[str, float]:
+        try:
+            with open(self.socket + DRAIN) as file:
+                return {"drains": max(0.0, float(file.read(64)) - time.time())}
+        except (OSError, ValueError):
+            return {}
 
     async def drain(self, seconds: float) -> None:
-        """Tell other users of the node that it takes no new work, and ends after *seconds*. Here there is nobody to tell."""
+        """
+        Tell all who use the node that it takes no new work, and that what is open ends after *seconds*; 0 takes that
+        back. It is in a file beside the socket, since the daemon takes no part in it.
+        """
+        path = self.socket + DRAIN
+        try:
+            if seconds:
+                with open(path, "w") as file:
+                    file.write(f"{time.time() + seconds:.3f}")
+            else:
+                os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise RequestRejected(f"{quoted(path)}: {told(error)}") from None
