@@ -34,11 +34,11 @@ def main(steps: int) -> None:
             jobs = [PROGRAM.format(terms=max(1, int(10 ** each))) for each in tried]
             scored = []
             for number, answer in fleet.execute_many(jobs, timeout=2.0, idempotent=True, on_progress=lambda done: print(
-                    f"\rstep {step}: {done} of {BATCH}", end="", file=sys.stderr)):
+                    f"step {step}: {done} of {BATCH}", end="\r", file=sys.stderr)):
                 scored.append((reward(answer), tried[number]))
             verdicts = sorted((score, each) for score, each in scored if score is not None)
             mean = sum(each for _, each in verdicts[-BATCH // 4:]) / (BATCH // 4)
-            print(f"\rstep {step}: best reward {verdicts[-1][0]:.2f}, {BATCH - len(verdicts)} without a verdict")
+            print(f"step {step}: best reward {verdicts[-1][0]:.2f}, {BATCH - len(verdicts)} without a verdict")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import pytest
 import leeward
 import leeward.fleet
 from kit import features
-from kit.live_daemon import LiveDaemon
+from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from leeward.apps.fleet.aio_fleet import PROBE_S, AsyncFleet, Member
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
 from leeward.apps.fleet.node_client import NodeClient
@@ -283,3 +285,52 @@ def test_the_blocking_shape(daemons: dict[str, LiveDaemon]) -> None:
             assert session.node in NAMES
         assert {"up"} == {row["standing"] for row in fleet.status()["nodes"]}
         assert fleet.execute_many("import time; time.sleep(0.01)" for _ in range(1000)).__next__()  # the others are cancelled
+
+
+def test_a_drain_is_seen_by_others(daemons: dict[str, LiveDaemon]) -> None:
+    """By the command, by a program that was there before, and by one that comes later; and taken back."""
+    address = f"unix:{daemons['b'].socket}"
+
+    def fleet_command(*argv: str) -> str:
+        done = subprocess.run(command("fleet", *argv, "-n", address), env=environment(), capture_output=True, text=True,
+                              check=True, timeout=PATIENCE)
+        return done.stdout
+
+    with leeward.fleet.connect([address]) as fleet, fleet.sandbox(on_drain=lambda seconds: told.set()) as box:
+        told = threading.Event()
+        box.shell("true")
+        assert "" == fleet_command("drain", str(daemons["b"].socket), "--seconds", "0.5")
+        assert told.wait(PATIENCE)
+        over = None
+        until = time.monotonic() + PATIENCE
+        while over is None and time.monotonic() < until:
+            try:
+                box.shell("sleep 0.05")
+            except leeward.SandboxOver as ended:
+                over = ended
+        assert over is not None
+        assert "drained" == over.reason
+        assert "draining" in fleet_command("status")
+        fleet_command("drain", "--undo", str(daemons["b"].socket))
+        assert f"{daemons['b'].socket}: runs jobs\n" == fleet_command("doctor")
+        assert " up " in fleet_command("top", "--once")
+        assert "7\n" == fleet.execute("print(7)", deadline=PATIENCE).text
+
+
+def test_commands_say_what_is_wrong(tmp_path: Path) -> None:
+    def said(*argv: str) -> tuple[int, str]:
+        done = subprocess.run(command("fleet", *argv), env=environment(HOME=str(tmp_path), XDG_CONFIG_HOME=""),
+                              capture_output=True, text=True, check=False, timeout=PATIENCE)
+        return done.returncode, done.stdout + done.stderr
+
+    away = f"unix:{tmp_path}/none.sock"
+    status, text = said("status", "-n", away)
+    assert 1 == status
+    assert f"no daemon answers on '{tmp_path}/none.sock'" in text
+    status, text = said("doctor", "-n", away)
+    assert 1 == status
+    assert f"{tmp_path}/none.sock: no daemon answers" in text
+    assert (1, "leeward: no nodes are named: write them into") == (
+        (status := said("status"))[0], status[1][:len("leeward: no nodes are named: write them into")])
+    assert "isn't the address of a node" in said("status", "-n", "https://a:8443")[1]
+    assert "isn't a node of this fleet" in said("drain", "other", "-n", away)[1]
