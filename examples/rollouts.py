@@ -33,9 +33,9 @@ def main(steps: int) -> None:
             tried = [random.gauss(mean, 0.7) for _ in range(BATCH)]
             jobs = [PROGRAM.format(terms=max(1, int(10 ** each))) for each in tried]
             scored = []
-            for number, answer in fleet.execute_many(jobs, timeout=2.0, idempotent=True, on_progress=lambda done: print(
-                    f"step {step}: {done} of {BATCH}", end="\r", file=sys.stderr)):
+            for number, answer in fleet.execute_many(jobs, timeout=2.0, idempotent=True):
                 scored.append((reward(answer), tried[number]))
+                print(f"step {step}: {len(scored)} of {BATCH}", end="\r", file=sys.stderr)
             verdicts = sorted((score, each) for score, each in scored if score is not None)
             mean = sum(each for _, each in verdicts[-BATCH // 4:]) / (BATCH // 4)
             print(f"step {step}: best reward {verdicts[-1][0]:.2f}, {BATCH - len(verdicts)} without a verdict")

@@ -109,7 +109,7 @@ def drain(node: str, seconds: float, undo: bool, nodes: Sequence[str]) -> int:
 
 @fleet.command()
 @click.argument("packages", nargs=-1, required=True)
-@click.option("--timeout", type=click.FloatRange(1), default=600.0, metavar="SECONDS",
+@click.option("-t", "--timeout", type=click.FloatRange(1), default=600.0, metavar="SECONDS",
               help="For all nodes together.  [default: 600]")
 @_NODES
 def prefetch(packages: Sequence[str], timeout: float, nodes: Sequence[str]) -> int:

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from leeward.apps.fleet.addresses import AUTO, RAY, Address, Nodes, addresses_of, is_cluster
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
-from leeward.apps.fleet.failure import Attempts, Ending, Then, ending_of
+from leeward.apps.fleet.failure import AttemptEnd, Attempts, Then, ending_of
 from leeward.apps.fleet.node_client import NodeClient
-from leeward.apps.fleet.placement import DEPTH, Node, NoNode, Placement, Request, Standing
+from leeward.apps.fleet.placement import DEPTH, Demand, Node, NodePlacement, NodeState, NoNode
 from leeward.client.options import Options, SessionOptions, check_names, requirements_of
 from leeward.client.retry import BUSY_S
 from leeward.client.sandbox_calls import OpenOptions
@@ -61,7 +61,7 @@ class Member:
     def __init__(self, node: Node, client: NodeClient) -> None:
         self.node, self.client = node, client
         self.losses = 0
-        self.open: set[Opened] = set()
+        self.open: set[OpenOnNode] = set()
         self.status: dict[str, Any] = {}
         self.why = ""
         self.draining = False
@@ -71,7 +71,7 @@ class Member:
         return self.node.name
 
 
-class Opened:
+class OpenOnNode:
     """
     The place of a sandbox or session on a node.
 
@@ -81,7 +81,7 @@ class Opened:
         on_drain: called with the seconds that are left when the node is to be drained.
     """
 
-    def __init__(self, member: Member, request: Request, on_drain: Callable[[float], object] | None) -> None:
+    def __init__(self, member: Member, request: Demand, on_drain: Callable[[float], object] | None) -> None:
         self.member, self.request, self.on_drain = member, request, on_drain
         self.over = ""
         self.losses = member.losses
@@ -114,7 +114,7 @@ class AsyncFleet:
     def __init__(self, nodes: Nodes) -> None:
         self._where = nodes if isinstance(nodes, str) else tuple(nodes)
         self._members: dict[str, Member] = {}
-        self._placement = Placement([])
+        self._placement = NodePlacement([])
         self._lines: dict[object, deque[asyncio.Future[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting: asyncio.Task[None] | None = None
@@ -148,7 +148,7 @@ class AsyncFleet:
             left = None if until is None else until - time.monotonic()
             return await member.client.execute(code, deadline=left, **options)
 
-        request = Request(environment_of(options), frozenset(tags), dict(resources or {}))
+        request = Demand(environment_of(options), frozenset(tags), dict(resources or {}))
         return (await self._run(request, Attempts(idempotent), until, attempt))[0]
 
     async def execute_many(self, jobs: Iterable[Job], *, in_order: bool = False,
@@ -205,7 +205,7 @@ class AsyncFleet:
 
     def _room(self) -> int:
         """How many jobs of execute_many are under way at once: a few more than have room, which then follow at once."""
-        workers = sum(member.node.workers for member in self._members.values() if member.node.standing is Standing.UP)
+        workers = sum(member.node.workers for member in self._members.values() if member.node.standing is NodeState.UP)
         return max(1, (DEPTH + 1) * workers)
 
     # --- what stays open --------------------------------------------------------------
@@ -228,7 +228,7 @@ class AsyncFleet:
         check_names("sandbox", options, OpenOptions, ("tags", "resources", "on_drain"))
         if options.get("held"):
             raise RequestRejected("held: what a fleet has opened ends by its idle time, when this program has ended")
-        request = Request(environment_of(options), frozenset(tags), dict(resources or {}), opens=True)
+        request = Demand(environment_of(options), frozenset(tags), dict(resources or {}), opens=True)
         return AsyncFleetSandbox(self, request, on_drain, options)
 
     async def attach(self, sandbox: str) -> AsyncFleetSandbox:
@@ -238,7 +238,7 @@ class AsyncFleet:
         await self._ready()
         node, _, number = sandbox.rpartition("/")
         member = self._members.get(node)
-        if member is None or member.node.standing is Standing.LOST:
+        if member is None or member.node.standing is NodeState.LOST:
             raise SandboxOver(f"node_lost: {quoted(node)} isn't among the nodes that answer", "node_lost",
                               may_have_run=False)
         return await AsyncFleetSandbox.attached(self, member, number)
@@ -253,7 +253,7 @@ class AsyncFleet:
         """
         from leeward.apps.fleet.aio_open import AsyncFleetSession  # as above
 
-        request = Request(environment_of(options), frozenset(tags), dict(resources or {}), opens=True)
+        request = Demand(environment_of(options), frozenset(tags), dict(resources or {}), opens=True)
         until = None if deadline is None else time.monotonic() + deadline
 
         async def attempt(member: Member) -> AsyncFleetSession:
@@ -268,37 +268,37 @@ class AsyncFleet:
             await session.close()
             self.closed(session.opened_on)
 
-    async def open(self, request: Request, on_drain: Callable[[float], object] | None,
-                   attempt: Callable[[Member], Awaitable[T]]) -> tuple[T, Opened]:
+    async def open(self, request: Demand, on_drain: Callable[[float], object] | None,
+                   attempt: Callable[[Member], Awaitable[T]]) -> tuple[T, OpenOnNode]:
         """Open what *attempt* opens on a node for *request*. Opening may be done twice: what nobody uses ends by itself."""
         result, member = await self._run(request, Attempts(True), None, attempt)
         return result, self._opened(member, request, on_drain)
 
-    def _opened(self, member: Member, request: Request, on_drain: Callable[[float], object] | None) -> Opened:
-        opened = Opened(member, request, on_drain)
+    def _opened(self, member: Member, request: Demand, on_drain: Callable[[float], object] | None) -> OpenOnNode:
+        opened = OpenOnNode(member, request, on_drain)
         member.open.add(opened)
         return opened
 
-    def adopt(self, member: Member) -> Opened:
+    def adopt(self, member: Member) -> OpenOnNode:
         """What another program has opened on *member*."""
-        return self._opened(member, Request(opens=True), None)
+        return self._opened(member, Demand(opens=True), None)
 
-    def closed(self, opened: Opened) -> None:
+    def closed(self, opened: OpenOnNode) -> None:
         """What was *opened* has ended, or isn't this program's any more."""
         if opened in opened.member.open:
             opened.member.open.remove(opened)
             self._placement.closed(opened.member.node, opened.request)
             self._wake()
 
-    async def on_node(self, opened: Opened, call: Awaitable[T]) -> T:
+    async def on_node(self, opened: OpenOnNode, call: Awaitable[T]) -> T:
         """The result of *call*, one on what was *opened*: SandboxOver with a reason of the fleet's if the node is lost."""
         try:
             return await call
         except DaemonError as error:
             if opened.over:
                 raise opened.ended(error.may_have_run) from None
-            ending = ending_of(error, opened.member.node.standing is Standing.LOST)
-            if ending is not Ending.LOST:
+            ending = ending_of(error, opened.member.node.standing is NodeState.LOST)
+            if ending is not AttemptEnd.LOST:
                 raise
             opened.over = "node_lost"
             await self._lose(opened.member, opened.losses)
@@ -352,14 +352,14 @@ class AsyncFleet:
 
     def _end_drain(self, member: Member) -> None:
         member.draining = False
-        if member.node.standing is Standing.DRAINING:
-            member.node.standing = Standing.UP
+        if member.node.standing is NodeState.DRAINING:
+            member.node.standing = NodeState.UP
         self._wake(DEPTH * member.node.workers)
 
     def _begin_drain(self, member: Member, seconds: float) -> None:
         member.draining = True
-        if member.node.standing is Standing.UP:
-            member.node.standing = Standing.DRAINING
+        if member.node.standing is NodeState.UP:
+            member.node.standing = NodeState.DRAINING
         for opened in tuple(member.open):
             if opened.on_drain is not None:
                 opened.on_drain(seconds)
@@ -388,7 +388,7 @@ class AsyncFleet:
                 member.node.environments |= {key}
             return "" if result.ok else f"a job in it ended with exit code {result.exit_code}"
 
-        up = [member for member in self._members.values() if member.node.standing is Standing.UP]
+        up = [member for member in self._members.values() if member.node.standing is NodeState.UP]
         return dict(zip((member.name for member in up), await asyncio.gather(*map(make, up)), strict=True))
 
     async def check(self, timeout: float = 30.0) -> dict[str, str]:
@@ -396,7 +396,7 @@ class AsyncFleet:
         await self._ready()
 
         async def look(member: Member) -> str:
-            if member.node.standing is Standing.LOST:
+            if member.node.standing is NodeState.LOST:
                 return member.why
             try:
                 result = await member.client.execute("print(6 * 7)", deadline=timeout)
@@ -425,7 +425,7 @@ class AsyncFleet:
 
     # --- placing ----------------------------------------------------------------------
 
-    async def _run(self, request: Request, attempts: Attempts, until: float | None,
+    async def _run(self, request: Demand, attempts: Attempts, until: float | None,
                    attempt: Callable[[Member], Awaitable[T]]) -> tuple[T, Member]:
         """The result of *attempt* on a node that fits, and that node."""
         await self._ready()
@@ -441,8 +441,8 @@ class AsyncFleet:
                     member.node.environments |= {request.environment}
                 return result, member
             except DaemonError as error:
-                ending = ending_of(error, member.node.standing is Standing.LOST)
-                if ending is Ending.LOST:
+                ending = ending_of(error, member.node.standing is NodeState.LOST)
+                if ending is AttemptEnd.LOST:
                     await self._lose(member, losses)
                 then = attempts.then(member.name, ending, error.may_have_run)
                 if then is Then.NODE_LOST:
@@ -454,7 +454,7 @@ class AsyncFleet:
                 self._placement.end(member.node, request, opened=opened)
                 self._wake()
 
-    async def _placed(self, request: Request, attempts: Attempts, until: float | None) -> Member:
+    async def _placed(self, request: Demand, attempts: Attempts, until: float | None) -> Member:
         """The node for *request*, when one has room."""
         kind = (request.tags, tuple(sorted(request.resources.items())), request.opens)
         line = self._lines.setdefault(kind, deque())
@@ -537,7 +537,7 @@ class AsyncFleet:
     async def join(self, member: Member) -> None:
         """Take *member* in, and return when it has answered or was given up."""
         self._members[member.name] = member
-        member.node.standing = Standing.LOST
+        member.node.standing = NodeState.LOST
         self._placement.add(member.node)
         await self._probe(member)
         self.follow(self._watch(member))
@@ -592,9 +592,9 @@ class AsyncFleet:
             self.follow(self._drained_by_others(member, float(drains)))
         elif drains is None and member.draining:
             self._end_drain(member)
-        came = node.standing is Standing.LOST
+        came = node.standing is NodeState.LOST
         if came:
-            node.standing = Standing.DRAINING if member.draining else Standing.UP
+            node.standing = NodeState.DRAINING if member.draining else NodeState.UP
         self._wake(DEPTH * node.workers if came else 1)
 
     async def _drained_by_others(self, member: Member, seconds: float) -> None:
@@ -605,8 +605,8 @@ class AsyncFleet:
         """*member*, which had been lost so often before, doesn't answer: fail what waits there."""
         if losses != member.losses:
             return  # somebody else has noticed, and it may be back
-        member.losses += member.node.standing is not Standing.LOST
-        member.node.standing = Standing.LOST
+        member.losses += member.node.standing is not NodeState.LOST
+        member.node.standing = NodeState.LOST
         for opened in tuple(member.open):
             opened.over = opened.over or "node_lost"
             self.closed(opened)
@@ -626,7 +626,7 @@ def row_of(member: Member) -> dict[str, Any]:
             "busy": int(workers.get("busy", 0)), "waiting": node.waiting + node.others, "open": node.open,
             "room": node.room, "tags": sorted(node.tags), "resources": dict(node.resources),
             "environments": sorted(node.environments), "version": member.status.get("version", ""),
-            "why": member.why if node.standing is Standing.LOST else ""}
+            "why": member.why if node.standing is NodeState.LOST else ""}
 
 
 def environment_of(options: Mapping[str, Any]) -> str:
@@ -638,7 +638,7 @@ def environment_of(options: Mapping[str, Any]) -> str:
     return f"environment {named}" if named else ""
 
 
-def _avoiding(request: Request, attempts: Attempts) -> Request:
+def _avoiding(request: Demand, attempts: Attempts) -> Demand:
     if not attempts.avoid:
         return request
-    return Request(request.environment, request.tags, request.resources, request.opens, frozenset(attempts.avoid))
+    return Demand(request.environment, request.tags, request.resources, request.opens, frozenset(attempts.avoid))

@@ -13,9 +13,9 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from leeward.apps.fleet.aio_fleet import AsyncFleet, Member, Opened
-from leeward.apps.fleet.failure import Ending, ending_of
-from leeward.apps.fleet.placement import Request, Standing
+from leeward.apps.fleet.aio_fleet import AsyncFleet, Member, OpenOnNode
+from leeward.apps.fleet.failure import AttemptEnd, ending_of
+from leeward.apps.fleet.placement import Demand, NodeState
 from leeward.client import sandbox_calls
 from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.client.aio_session import AsyncSession
@@ -44,10 +44,10 @@ class Connections:
         opened: its place; None before it was opened.
     """
 
-    def __init__(self, fleet: AsyncFleet, request: Request, on_drain: Callable[[float], object] | None,
+    def __init__(self, fleet: AsyncFleet, request: Demand, on_drain: Callable[[float], object] | None,
                  packages: tuple[str, ...]) -> None:
         self._fleet, self._request, self._on_drain, self._packages = fleet, request, on_drain, packages
-        self.opened: Opened | None = None
+        self.opened: OpenOnNode | None = None
         self._sandbox = ""
 
     @property
@@ -98,7 +98,7 @@ class AsyncFleetSandbox(AsyncSandbox):
 
     _connections: Connections  # type: ignore[assignment]  # it has the calls that are used
 
-    def __init__(self, fleet: AsyncFleet, request: Request, on_drain: Callable[[float], object] | None,
+    def __init__(self, fleet: AsyncFleet, request: Demand, on_drain: Callable[[float], object] | None,
                  options: OpenOptions) -> None:
         super().__init__(**options)
         self._connections = Connections(fleet, request, on_drain, self._packages)
@@ -106,7 +106,7 @@ class AsyncFleetSandbox(AsyncSandbox):
 
     @classmethod
     async def attached(cls, fleet: AsyncFleet, member: Member, sandbox: str) -> AsyncFleetSandbox:
-        box = cls(fleet, Request(opens=True), None, {})
+        box = cls(fleet, Demand(opens=True), None, {})
         box._id = sandbox_calls.id_of(sandbox)
         box._connections.adopt(member, box._id)
         try:
@@ -142,7 +142,7 @@ class AsyncFleetSession:
     lost or was drained they raise SessionOver.
     """
 
-    opened_on: Opened
+    opened_on: OpenOnNode
 
     def __init__(self, fleet: AsyncFleet, session: AsyncSession, stack: contextlib.AsyncExitStack) -> None:
         self._fleet, self._session, self._stack = fleet, session, stack
@@ -153,7 +153,7 @@ class AsyncFleetSession:
         stack = contextlib.AsyncExitStack()
         return cls(fleet, await stack.enter_async_context(session), stack)
 
-    def place(self, opened: Opened) -> None:
+    def place(self, opened: OpenOnNode) -> None:
         self.opened_on, opened.end = opened, self.close
 
     @property
@@ -189,7 +189,7 @@ class AsyncFleetSession:
                 raise self._over(may_have_run=False)
             yield
         except DaemonError as error:
-            lost = ending_of(error, opened.member.node.standing is Standing.LOST) is Ending.LOST
+            lost = ending_of(error, opened.member.node.standing is NodeState.LOST) is AttemptEnd.LOST
             if not (lost or opened.over) or isinstance(error, SessionOver):
                 raise
             opened.over = opened.over or "node_lost"

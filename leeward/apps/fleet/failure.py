@@ -14,7 +14,7 @@ import enum
 from leeward.errors import Busy, DaemonAway, DaemonError, NoAnswer, QueueTimeout, ShuttingDown
 
 
-class Ending(enum.Enum):
+class AttemptEnd(enum.Enum):
     """How an attempt on a node ended without a result."""
 
     BUSY = "busy"        # the node has no room, and refused it
@@ -34,39 +34,39 @@ class Then(enum.Enum):
 
 
 #: By ending, whether it may have run, whether it may run twice: what follows for a job; and why.
-JOB: dict[tuple[Ending, bool, bool], tuple[Then, str]] = {
-    (Ending.BUSY, False, False): (Then.NEXT, "another node may have room"),
-    (Ending.BUSY, False, True): (Then.NEXT, "another node may have room"),
-    (Ending.STOPPING, False, False): (Then.NEXT, "it hasn't run, and that node takes none any more"),
-    (Ending.STOPPING, False, True): (Then.NEXT, "it hasn't run, and that node takes none any more"),
-    (Ending.LOST, False, False): (Then.ELSEWHERE, "it surely hasn't run"),
-    (Ending.LOST, False, True): (Then.ELSEWHERE, "it surely hasn't run"),
-    (Ending.LOST, True, False): (Then.NODE_LOST, "it may have had its effect, which nobody may repeat unasked"),
-    (Ending.LOST, True, True): (Then.ELSEWHERE, "its caller allows that it runs twice"),
-    (Ending.REFUSED, False, False): (Then.RAISE, "another node would refuse it as well"),
-    (Ending.REFUSED, False, True): (Then.RAISE, "another node would refuse it as well"),
-    (Ending.REFUSED, True, False): (Then.RAISE, "it may have run, and the error says more than the fleet knows"),
-    (Ending.REFUSED, True, True): (Then.RAISE, "the caller's own deadline, say, which no other node extends"),
+JOB: dict[tuple[AttemptEnd, bool, bool], tuple[Then, str]] = {
+    (AttemptEnd.BUSY, False, False): (Then.NEXT, "another node may have room"),
+    (AttemptEnd.BUSY, False, True): (Then.NEXT, "another node may have room"),
+    (AttemptEnd.STOPPING, False, False): (Then.NEXT, "it hasn't run, and that node takes none any more"),
+    (AttemptEnd.STOPPING, False, True): (Then.NEXT, "it hasn't run, and that node takes none any more"),
+    (AttemptEnd.LOST, False, False): (Then.ELSEWHERE, "it surely hasn't run"),
+    (AttemptEnd.LOST, False, True): (Then.ELSEWHERE, "it surely hasn't run"),
+    (AttemptEnd.LOST, True, False): (Then.NODE_LOST, "it may have had its effect, which nobody may repeat unasked"),
+    (AttemptEnd.LOST, True, True): (Then.ELSEWHERE, "its caller allows that it runs twice"),
+    (AttemptEnd.REFUSED, False, False): (Then.RAISE, "another node would refuse it as well"),
+    (AttemptEnd.REFUSED, False, True): (Then.RAISE, "another node would refuse it as well"),
+    (AttemptEnd.REFUSED, True, False): (Then.RAISE, "it may have run, and the error says more than the fleet knows"),
+    (AttemptEnd.REFUSED, True, True): (Then.RAISE, "the caller's own deadline, say, which no other node extends"),
 }
 
 #: The same for a call on an open sandbox or session, which are on one node and nowhere else.
-OPEN: dict[Ending, tuple[Then, str]] = {
-    Ending.BUSY: (Then.RAISE, "its node alone has its state"),
-    Ending.STOPPING: (Then.OVER, "it ends with its daemon"),
-    Ending.LOST: (Then.OVER, "a blank one in its place would be taken for it"),
-    Ending.REFUSED: (Then.RAISE, "its node alone has its state"),
+OPEN: dict[AttemptEnd, tuple[Then, str]] = {
+    AttemptEnd.BUSY: (Then.RAISE, "its node alone has its state"),
+    AttemptEnd.STOPPING: (Then.OVER, "it ends with its daemon"),
+    AttemptEnd.LOST: (Then.OVER, "a blank one in its place would be taken for it"),
+    AttemptEnd.REFUSED: (Then.RAISE, "its node alone has its state"),
 }
 
 
-def ending_of(error: DaemonError, lost: bool) -> Ending:
+def ending_of(error: DaemonError, lost: bool) -> AttemptEnd:
     """How an attempt ended with *error*; *lost*: the fleet has given the node up."""
     if isinstance(error, (Busy, QueueTimeout)):
-        return Ending.BUSY
+        return AttemptEnd.BUSY
     if isinstance(error, ShuttingDown):
-        return Ending.STOPPING
+        return AttemptEnd.STOPPING
     if isinstance(error, DaemonAway) or (lost and isinstance(error, NoAnswer)):
-        return Ending.LOST
-    return Ending.REFUSED
+        return AttemptEnd.LOST
+    return AttemptEnd.REFUSED
 
 
 class Attempts:
@@ -85,15 +85,15 @@ class Attempts:
         self.avoid = set[str]()
         self.may_have_run = False
 
-    def then(self, node: str, ending: Ending, may_have_run: bool) -> Then:
+    def then(self, node: str, ending: AttemptEnd, may_have_run: bool) -> Then:
         """What follows after the attempt on *node* has ended so."""
         self.may_have_run |= may_have_run
         # A node that refused a job has run nothing of it, whatever an attempt before may have done elsewhere.
-        known = may_have_run if ending in (Ending.LOST, Ending.REFUSED) else False
+        known = may_have_run if ending in (AttemptEnd.LOST, AttemptEnd.REFUSED) else False
         then, _ = JOB[ending, known, self._idempotent]
         if then is Then.ELSEWHERE and self.lost_on:
             then = Then.NODE_LOST
-        self.lost_on = node if ending is Ending.LOST else self.lost_on
+        self.lost_on = node if ending is AttemptEnd.LOST else self.lost_on
         if then in (Then.NEXT, Then.ELSEWHERE):
             self.avoid.add(node)
         return then

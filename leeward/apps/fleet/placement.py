@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
-class Standing(enum.Enum):
+class NodeState(enum.Enum):
     """Whether a node takes requests."""
 
     UP = "up"
@@ -66,7 +66,7 @@ class Node:
     tags: frozenset[str] = frozenset()
     resources: Mapping[str, float] = field(default_factory=dict)
     environments: frozenset[str] = frozenset()
-    standing: Standing = Standing.UP
+    standing: NodeState = NodeState.UP
     waiting: int = 0
     others: int = 0
     starting: int = 0
@@ -80,7 +80,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Demand:
     """
     What is known of a job or a sandbox before it is sent.
 
@@ -113,7 +113,7 @@ class NoNode:
     may_come: bool
 
 
-class Placement:
+class NodePlacement:
     """
     The nodes of a fleet.
 
@@ -137,7 +137,7 @@ class Placement:
         self.nodes.pop(name, None)
         self._drawn = list(self.nodes.values())
 
-    def choose(self, request: Request) -> Node | NoNode:
+    def choose(self, request: Demand) -> Node | NoNode:
         """The node for *request*, which isn't counted there before `begin`; or why there is none."""
         drawn = self._two(self._drawn, request)
         if drawn is None:  # few nodes fit, so that all have to be looked at
@@ -151,7 +151,7 @@ class Placement:
             drawn += self._chance.sample(having, min(2, len(having)))
         return min(drawn, key=lambda node: _weight(node, request))
 
-    def _two(self, nodes: list[Node], request: Request) -> list[Node] | None:
+    def _two(self, nodes: list[Node], request: Demand) -> list[Node] | None:
         """Two nodes that fit, drawn by chance; None if some draws haven't found two."""
         if len(nodes) <= FEW:
             return None
@@ -164,20 +164,20 @@ class Placement:
                     return found
         return None
 
-    def nothing(self, request: Request) -> NoNode:
+    def nothing(self, request: Demand) -> NoNode:
         """Why no node takes *request* now."""
         obstacles = {node.name: _obstacle(node, request) for node in self._drawn}
         return NoNode({name: each[0] for name, each in obstacles.items() if each},
                       any(each and each[1] for each in obstacles.values()))
 
-    def begin(self, node: Node, request: Request) -> None:
+    def begin(self, node: Node, request: Demand) -> None:
         """Count *request*, which is sent to *node* now."""
         node.waiting += not request.opens
         node.starting += request.opens
         for name, amount in request.resources.items():
             node.taken[name] = node.taken.get(name, 0.0) + amount
 
-    def end(self, node: Node, request: Request, *, opened: bool = False) -> None:
+    def end(self, node: Node, request: Demand, *, opened: bool = False) -> None:
         """*node* has answered *request*, or is lost. What was *opened* there keeps its resources until `closed`."""
         node.waiting -= not request.opens
         node.starting -= request.opens
@@ -186,27 +186,27 @@ class Placement:
         else:
             _give_back(node, request)
 
-    def closed(self, node: Node, request: Request) -> None:
+    def closed(self, node: Node, request: Demand) -> None:
         """What was opened by *request* on *node* has ended."""
         node.open = max(0, node.open - 1)
         _give_back(node, request)
 
 
-def _give_back(node: Node, request: Request) -> None:
+def _give_back(node: Node, request: Demand) -> None:
     for name, amount in request.resources.items():
         node.taken[name] = max(0.0, node.taken.get(name, 0.0) - amount)
 
 
-def _weight(node: Node, request: Request) -> float:
+def _weight(node: Node, request: Demand) -> float:
     """How much speaks against *node*, of those that fit, in requests or sandboxes per worker."""
     lacks = LACKING if request.environment and request.environment not in node.environments else 0.0
     return lacks + ((node.open + node.starting) / node.workers if request.opens else node.load)
 
 
-def _obstacle(node: Node, request: Request) -> tuple[str, bool] | None:
+def _obstacle(node: Node, request: Demand) -> tuple[str, bool] | None:
     """Why *node* can't take *request*, and whether that ends by itself; None if it can."""
-    if node.standing is not Standing.UP:
-        return ("is draining" if node.standing is Standing.DRAINING else "doesn't answer"), False
+    if node.standing is not NodeState.UP:
+        return ("is draining" if node.standing is NodeState.DRAINING else "doesn't answer"), False
     if not request.tags <= node.tags:
         return f"lacks {', '.join(sorted(request.tags - node.tags))}", False
     for name, amount in request.resources.items():

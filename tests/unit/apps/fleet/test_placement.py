@@ -8,26 +8,26 @@ from typing import Any
 
 import pytest
 
-from leeward.apps.fleet.placement import DEPTH, LACKING, STARTS, Node, NoNode, Placement, Request, Standing
+from leeward.apps.fleet.placement import DEPTH, LACKING, STARTS, Demand, Node, NodePlacement, NodeState, NoNode
 
 
-def chosen(placement: Placement, request: Request | None = None) -> Node:
-    node = placement.choose(request or Request())
+def chosen(placement: NodePlacement, request: Demand | None = None) -> Node:
+    node = placement.choose(request or Demand())
     assert isinstance(node, Node)
     return node
 
 
-def refused(placement: Placement, request: Request | None = None) -> NoNode:
-    nothing = placement.choose(request or Request())
+def refused(placement: NodePlacement, request: Demand | None = None) -> NoNode:
+    nothing = placement.choose(request or Demand())
     assert isinstance(nothing, NoNode)
     return nothing
 
 
-def fleet(*nodes: Node) -> Placement:
-    return Placement(list(nodes), random.Random(1))
+def fleet(*nodes: Node) -> NodePlacement:
+    return NodePlacement(list(nodes), random.Random(1))
 
 
-def many(count: int, **about: Any) -> Placement:
+def many(count: int, **about: Any) -> NodePlacement:
     return fleet(*(Node(f"n{number}", **about) for number in range(count)))
 
 
@@ -38,19 +38,19 @@ def test_the_node_with_fewer_waiting_per_worker_is_taken():
 
 
 @pytest.mark.parametrize(("node", "request_", "why", "may_come"), [
-    (Node("n", standing=Standing.LOST), Request(), "doesn't answer", False),
-    (Node("n", standing=Standing.DRAINING), Request(), "is draining", False),
-    (Node("n", tags=frozenset({"arch:x86_64"})), Request(tags=frozenset({"arch:aarch64"})), "lacks arch:aarch64", False),
-    (Node("n"), Request(resources={"gpu": 1}), "has 0 gpu, and 1 are wanted", False),
-    (Node("n", resources={"gpu": 2}, taken={"gpu": 1.5}), Request(resources={"gpu": 1}),
+    (Node("n", standing=NodeState.LOST), Demand(), "doesn't answer", False),
+    (Node("n", standing=NodeState.DRAINING), Demand(), "is draining", False),
+    (Node("n", tags=frozenset({"arch:x86_64"})), Demand(tags=frozenset({"arch:aarch64"})), "lacks arch:aarch64", False),
+    (Node("n"), Demand(resources={"gpu": 1}), "has 0 gpu, and 1 are wanted", False),
+    (Node("n", resources={"gpu": 2}, taken={"gpu": 1.5}), Demand(resources={"gpu": 1}),
      "has 0.5 of 2 gpu left, and 1 are wanted", True),
-    (Node("n"), Request(avoid=frozenset({"n"})), "has just refused it", True),
-    (Node("n", workers=2, waiting=2 * DEPTH), Request(), f"has {2 * DEPTH} requests waiting for 2 workers", True),
-    (Node("n", workers=2, starting=2 * STARTS), Request(opens=True), f"is starting {2 * STARTS} sandboxes", True),
-    (Node("n", room=7, open=7), Request(opens=True), "has 7 sandboxes and sessions, and room for 7", True),
+    (Node("n"), Demand(avoid=frozenset({"n"})), "has just refused it", True),
+    (Node("n", workers=2, waiting=2 * DEPTH), Demand(), f"has {2 * DEPTH} requests waiting for 2 workers", True),
+    (Node("n", workers=2, starting=2 * STARTS), Demand(opens=True), f"is starting {2 * STARTS} sandboxes", True),
+    (Node("n", room=7, open=7), Demand(opens=True), "has 7 sandboxes and sessions, and room for 7", True),
 ])
-def test_a_node_that_does_not_fit_says_why(node: Node, request_: Request, why: str, may_come: bool):
-    for more in ((), tuple(Node(f"lost{number}", standing=Standing.LOST) for number in range(20))):
+def test_a_node_that_does_not_fit_says_why(node: Node, request_: Demand, why: str, may_come: bool):
+    for more in ((), tuple(Node(f"lost{number}", standing=NodeState.LOST) for number in range(20))):
         nothing = refused(fleet(node, *more), request_)
 
         assert why == nothing.reasons["n"]
@@ -66,13 +66,13 @@ def test_the_one_node_of_a_thousand_that_fits_is_found():
     placement = many(1000)
     placement.add(Node("gpu", resources={"gpu": 1}))
 
-    assert "gpu" == chosen(placement, Request(resources={"gpu": 1})).name
+    assert "gpu" == chosen(placement, Demand(resources={"gpu": 1})).name
 
 
 def test_a_node_that_has_the_environment_is_preferred_until_it_has_much_to_do():
     placement = many(100)
     placement.add(Node("warm", environments=frozenset({"e"})))
-    wanted = Request(environment="e")
+    wanted = Demand(environment="e")
     assert {"warm"} == {chosen(placement, wanted).name for _ in range(100)}
     assert {"warm"} != {chosen(placement).name for _ in range(100)}  # the others are spread
 
@@ -81,7 +81,7 @@ def test_a_node_that_has_the_environment_is_preferred_until_it_has_much_to_do():
 
 
 def test_resources_are_kept_by_what_is_open():
-    placement, wanted = fleet(Node("n", resources={"gpu": 1})), Request(resources={"gpu": 1}, opens=True)
+    placement, wanted = fleet(Node("n", resources={"gpu": 1})), Demand(resources={"gpu": 1}, opens=True)
     node = chosen(placement, wanted)
     placement.begin(node, wanted)
     placement.end(node, wanted, opened=True)
@@ -95,7 +95,7 @@ def test_resources_are_kept_by_what_is_open():
 
 
 def test_a_request_that_has_ended_is_counted_no_more():
-    placement, wanted = fleet(Node("n", resources={"gpu": 1})), Request(resources={"gpu": 1})
+    placement, wanted = fleet(Node("n", resources={"gpu": 1})), Demand(resources={"gpu": 1})
     node = chosen(placement, wanted)
     placement.begin(node, wanted)
     assert 1 == node.waiting
@@ -109,9 +109,9 @@ def test_sandboxes_are_within_ten_percent_of_even():
     for count in (3, 10):
         placement = many(count, room=2000)
         for _ in range(1000):
-            node = chosen(placement, Request(opens=True))
-            placement.begin(node, Request(opens=True))
-            placement.end(node, Request(opens=True), opened=True)
+            node = chosen(placement, Demand(opens=True))
+            placement.begin(node, Demand(opens=True))
+            placement.end(node, Demand(opens=True), opened=True)
 
         assert all(0.9 * 1000 / count <= node.open <= 1.1 * 1000 / count for node in placement.nodes.values())
 
@@ -132,4 +132,4 @@ def test_a_node_that_is_removed_is_drawn_no_more():
     placement.remove("n3")
 
     assert "n3" not in {chosen(placement).name for _ in range(1000)}
-    assert 19 == len(refused(placement, Request(tags=frozenset({"none"}))).reasons)
+    assert 19 == len(refused(placement, Demand(tags=frozenset({"none"}))).reasons)

@@ -1,5 +1,5 @@
 """
-Placement on many nodes, in virtual time: jobs whose times differ by hundreds, several placers that know of each other's
+NodePlacement on many nodes, in virtual time: jobs whose times differ by hundreds, several placers that know of each other's
 jobs only what a node told a second ago, nodes that end and come back.
 """
 
@@ -15,7 +15,7 @@ from statistics import fmean
 
 import pytest
 
-from leeward.apps.fleet.placement import Node, Placement, Request, Standing
+from leeward.apps.fleet.placement import Demand, Node, NodePlacement, NodeState
 
 #: Nodes, and jobs: the short form, and the long one.
 NODES, JOBS = (1000, 1_000_000) if os.environ.get("LEEWARD_LONG") else (100, 60_000)
@@ -24,20 +24,20 @@ WORKERS, PLACERS = 4, 4
 TELLS_S, AWAY_S = 1.0, 10.0
 #: The share of the workers that jobs keep busy; the standard deviation of their times' logarithm. The mean is 1 s.
 BUSY, SKEW = 0.8, 1.0
-ANY = Request()
+ANY = Demand()
 
-Choice = Callable[[Placement], Node]
+Choice = Callable[[NodePlacement], Node]
 
 
-def by_placement(placement: Placement) -> Node:
+def by_placement(placement: NodePlacement) -> Node:
     node = placement.choose(ANY)
     assert isinstance(node, Node), node
     return node
 
 
-def least_loaded(placement: Placement) -> Node:
+def least_loaded(placement: NodePlacement) -> Node:
     """The control: what is most obvious."""
-    return min((node for node in placement.nodes.values() if Standing.UP is node.standing), key=lambda node: node.load)
+    return min((node for node in placement.nodes.values() if NodeState.UP is node.standing), key=lambda node: node.load)
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Simulation:
     def __init__(self, choice: Choice, seed: int) -> None:
         self._choice, self._chance = choice, random.Random(seed)
         self._hosts = [Host(number) for number in range(NODES)]
-        self._placers = [Placement([Node(str(number), WORKERS) for number in range(NODES)], random.Random(seed + number))
+        self._placers = [NodePlacement([Node(str(number), WORKERS) for number in range(NODES)], random.Random(seed + number))
                          for number in range(PLACERS)]
         self._events: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._order = self._sent = 0
@@ -144,7 +144,7 @@ class Simulation:
         self.at(self.now + TELLS_S, self._tell)
 
     def _die(self, host: Host) -> None:
-        self._stand(host, Standing.LOST)
+        self._stand(host, NodeState.LOST)
         host.up, host.life = False, host.life + 1
         for placer in (*host.running, *(placer for placer, _ in host.waiting)):
             self._answer("node_lost", host, placer)
@@ -156,9 +156,9 @@ class Simulation:
         host.up = True
         for placement in self._placers:
             placement.nodes[str(host.number)].others = 0
-        self._stand(host, Standing.UP)
+        self._stand(host, NodeState.UP)
 
-    def _stand(self, host: Host, standing: Standing) -> None:
+    def _stand(self, host: Host, standing: NodeState) -> None:
         for placement in self._placers:
             placement.nodes[str(host.number)].standing = standing
 
