@@ -150,6 +150,7 @@ class _Caller:
         return taken
 
     async def close(self) -> None:
+        self._some.set()
         for task in tuple(self._tasks.values()):
             task.cancel()
         await self.client.close()

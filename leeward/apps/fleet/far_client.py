@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 #: Calls of one message.
 MOST = 500
+#: Seconds that each part of closing may take.
+_CLOSE_S = 1.0
 
 
 class Far(Protocol):
@@ -170,6 +172,8 @@ class FarClient(NodeClient):
     async def _send(self, far: Far) -> None:
         while True:
             await self._some.wait()
+            if self._far is not far:
+                return
             batch, self._outbox = self._outbox[:MOST], self._outbox[MOST:]
             if not self._outbox:
                 self._some.clear()
@@ -178,7 +182,7 @@ class FarClient(NodeClient):
             await far.submit([pending.call for pending in batch])
 
     async def _fetch(self, far: Far) -> None:
-        while True:
+        while self._far is far:
             for number, answer, contents in await far.fetch():
                 pending = self._pending.get(number)
                 if pending is None or pending.answer.done():
@@ -202,13 +206,17 @@ class FarClient(NodeClient):
     async def close(self) -> None:
         far, tasks = self._far, self._tasks
         self._fail("it was closed")
+        self._some.set()  # both tasks see that they are over
+        if far is not None:
+            with contextlib.suppress(Exception):  # it may be lost
+                async with asyncio.timeout(_CLOSE_S):
+                    await far.close()  # with which its last fetch ends
+        if tasks:
+            # Not at once: Ray complains of an answer that nobody awaits any more.
+            await asyncio.wait(tasks, timeout=_CLOSE_S if far is not None else 0)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if far is not None:
-            with contextlib.suppress(Exception):  # it may be lost
-                async with asyncio.timeout(1.0):
-                    await far.close()
 
 
 class _FarConnection:

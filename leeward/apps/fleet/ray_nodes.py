@@ -101,7 +101,7 @@ def name_of(row: dict[str, Any]) -> str:
 
 def _member(name: str, row: dict[str, Any]) -> Member:
     resources = {key.lower(): amount for key, amount in row["Resources"].items() if not key.startswith(_RAYS)}
-    tags = frozenset(f"{key}:{value}" for key, value in row.get("Labels", {}).items())
+    tags = frozenset(f"{key}:{value}" for key, value in row.get("Labels", {}).items() if not key.startswith("ray.io/"))
 
     async def connect() -> _Far:
         return _Far(await asyncio.to_thread(_actor, row["NodeID"], RESOURCE in row["Resources"]))
