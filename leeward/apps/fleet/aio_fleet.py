@@ -17,12 +17,14 @@ import contextlib
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from leeward.apps.fleet.addresses import AUTO, RAY, Address, Nodes, addresses_of, is_cluster
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
 from leeward.apps.fleet.failure import AttemptEnd, Attempts, Then, ending_of
+from leeward.apps.fleet.many import Job, Many
 from leeward.apps.fleet.node_client import NodeClient
 from leeward.apps.fleet.placement import DEPTH, Demand, Node, NodePlacement, NodeState, NoNode
 from leeward.client.options import Options, SessionOptions, check_names, requirements_of
@@ -43,8 +45,6 @@ _FIRST_S, _MOST_S = 0.02, 0.5
 #: Seconds that a drained node's work may take, unless told.
 DRAIN_S = 600.0
 
-#: A job of execute_many: its code, or all its options with `code` among them.
-Job = str | bytes | Mapping[str, Any]
 
 
 class Member:
@@ -151,7 +151,7 @@ class AsyncFleet:
         request = Demand(environment_of(options), frozenset(tags), dict(resources or {}))
         return (await self._run(request, Attempts(idempotent), until, attempt))[0]
 
-    async def execute_many(self, jobs: Iterable[Job], *, in_order: bool = False,
+    async def execute_many(self, jobs: Iterable[Job] | AsyncIterable[Job], *, in_order: bool = False,
                            on_progress: Callable[[int], object] | None = None,
                            **common: Any) -> AsyncGenerator[tuple[int, Result | DaemonError], None]:
         """
@@ -166,37 +166,18 @@ class AsyncFleet:
         Keyword Args: the options of `execute`, for all jobs.
         """
         await self._ready()
-        numbered = enumerate(jobs)
-        running: set[asyncio.Task[tuple[int, Result | DaemonError]]] = set()
-        early: dict[int, Result | DaemonError] = {}
-        ended = following = 0
+        many = Many(partial(self._one_of_many, common), jobs, self._room)
         try:
-            while True:
-                while len(running) + len(early) < self._room():
-                    job = next(numbered, None)
-                    if job is None:
-                        break
-                    running.add(asyncio.create_task(self._one_of_many(*job, common)))
-                if not running:
-                    return
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for number, answer in (task.result() for task in done):
-                    ended += 1
-                    if on_progress is not None:
-                        on_progress(ended)
-                    if in_order:
-                        early[number] = answer
-                    else:
-                        yield number, answer
-                while following in early:
-                    yield following, early.pop(following)
-                    following += 1
+            ended = 0
+            async for number, answer in many.answers(in_order):
+                ended += 1
+                if on_progress is not None:
+                    on_progress(ended)
+                yield number, answer
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await many.close()
 
-    async def _one_of_many(self, number: int, job: Job, common: Mapping[str, Any]) -> tuple[int, Result | DaemonError]:
+    async def _one_of_many(self, common: Mapping[str, Any], number: int, job: Job) -> tuple[int, Result | DaemonError]:
         options = {**common, **(job if isinstance(job, Mapping) else {"code": job})}
         try:
             return number, await self.execute(**options)

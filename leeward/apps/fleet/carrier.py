@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.apps.fleet.node_client import NodeClient
 from leeward.client.connecting import started
-from leeward.errors import DaemonAway, DaemonError, LeewardError, Refused, told
+from leeward.errors import DaemonAway, DaemonError, Refused, told
 
 if TYPE_CHECKING:
     from leeward.client.aio_connection import AsyncConnection
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a fetch waits for the first answer, and after which a caller that hasn't fetched is gone.
 FETCH_S, CALLER_S = 1.0, 30.0
-#: Answers of one fetch.
-MOST = 500
+#: Calls or answers of one message, and the bytes after which no further one is added.
+MOST, MOST_BYTES = 500, 32 << 20
 #: Seconds that a fetch waits for more answers, if fewer have come than half of the jobs that are under way: a message costs
 #: the processor time of some short jobs, and the other half keeps the workers busy meanwhile.
 MORE_S = 0.01
@@ -92,9 +92,7 @@ class _Caller:
         try:
             answer, descriptors = await make(self, call)
             contents = [_content(fd) for fd in descriptors]
-        except LeewardError as error:
-            answer = _portable(error)
-        except OSError as error:
+        except Exception as error:  # each call has an answer
             answer = _portable(error)
         finally:
             self._jobs -= job
@@ -143,7 +141,11 @@ class _Caller:
             self._enough = asyncio.Event()
             await _until(self._enough, MORE_S)
             self._enough = None
-        taken, self._answers = self._answers[:MOST], self._answers[MOST:]
+        size = count = 0
+        while count < min(MOST, len(self._answers)) and size < MOST_BYTES:
+            size += sum(map(len, self._answers[count][2]))
+            count += 1
+        taken, self._answers = self._answers[:count], self._answers[count:]
         if not self._answers:
             self._some.clear()
         self.fetched = time.monotonic()

@@ -18,11 +18,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from leeward.apps.fleet.carrier import Answered, Call
+from leeward.apps.fleet.carrier import MOST, MOST_BYTES, Answered, Call
 from leeward.apps.fleet.node_client import NodeClient
 from leeward.client.arena import SEALS
 from leeward.client.conversation import answered
 from leeward.client.options import requirements_of
+from leeward.client.slots import bulk
 from leeward.errors import DaemonAway, DaemonError, NoAnswer, RequestRejected, quoted
 from leeward.wire.replies import Reply
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Calls of one message.
-MOST = 500
 #: Seconds that each part of closing may take.
 _CLOSE_S = 1.0
 
@@ -174,7 +173,11 @@ class FarClient(NodeClient):
             await self._some.wait()
             if self._far is not far:
                 return
-            batch, self._outbox = self._outbox[:MOST], self._outbox[MOST:]
+            size = count = 0
+            while count < min(MOST, len(self._outbox)) and size < MOST_BYTES:
+                size += bulk(*self._outbox[count].call[2:4])
+                count += 1
+            batch, self._outbox = self._outbox[:count], self._outbox[count:]
             if not self._outbox:
                 self._some.clear()
             for pending in batch:

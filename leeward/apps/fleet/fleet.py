@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from leeward.apps.fleet.addresses import Nodes
-from leeward.apps.fleet.aio_fleet import DRAIN_S, AsyncFleet, Job
+from leeward.apps.fleet.aio_fleet import DRAIN_S, AsyncFleet
 from leeward.apps.fleet.aio_open import NO_FOLDERS, AsyncFleetSession, Connections
+from leeward.apps.fleet.many import Job
 from leeward.client import sandbox_calls
 from leeward.client.options import Options, SessionOptions, TurnOptions, arrivals_of, arrived, awaited_by
 from leeward.client.sandbox import Sandbox
@@ -42,6 +43,10 @@ class _Loop:
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
         """The result of *what*, which is cancelled if an exception such as KeyboardInterrupt ends the wait."""
+        if self._loop.is_closed() or threading.current_thread() is self._thread:
+            what.close()
+            raise RequestRejected("this fleet was closed" if self._loop.is_closed() else
+                                  "a function that is told what arrives can't wait for the fleet, which waits for it")
         waiting = asyncio.run_coroutine_threadsafe(what, self._loop)
         try:
             return waiting.result()
@@ -63,7 +68,8 @@ class Fleet:
             print(fleet.execute("print(6 * 7)").text)
 
     Threads may share it. AsyncFleet describes the calls. Functions that jobs call, and those that are told what arrives,
-    run in other threads than the caller's. After a fork the child needs a fleet of its own.
+    run in other threads than the caller's; of these only functions of jobs may use the fleet. After a fork the child
+    needs a fleet of its own.
 
     Args:
         nodes: as for AsyncFleet.
@@ -83,20 +89,26 @@ class Fleet:
     def execute_many(self, jobs: Iterable[Job], *, in_order: bool = False,
                      on_progress: Callable[[int], object] | None = None,
                      **common: Any) -> Iterator[tuple[int, Result | DaemonError]]:
-        """As AsyncFleet.execute_many. *jobs* is read in another thread."""
-        answers = self._fleet.execute_many(jobs, in_order=in_order, on_progress=on_progress, **common)
+        """As AsyncFleet.execute_many. *jobs* is read in another thread, if it isn't a list or tuple."""
+        given = jobs if isinstance(jobs, (list, tuple)) else _read_in_thread(jobs)
+        answers = self._fleet.execute_many(given, in_order=in_order, on_progress=on_progress, **common)
         try:
             while True:
                 yield self._loop.run(_next(answers))
         except StopAsyncIteration:
             return
         finally:
-            self._loop.run(answers.aclose())
+            with contextlib.suppress(RequestRejected):  # the fleet was closed before
+                self._loop.run(_closed(answers))
 
     def sandbox(self, *, tags: Iterable[str] = (), resources: Mapping[str, float] | None = None,
                 on_drain: Callable[[float], object] | None = None, **options: Unpack[OpenOptions]) -> FleetSandbox:
-        """As AsyncFleet.sandbox, with the calls of Sandbox."""
-        box = self._fleet.sandbox(tags=tags, resources=resources, on_drain=on_drain, **options)
+        """As AsyncFleet.sandbox, with the calls of Sandbox. *on_drain* is called in a thread of its own."""
+        def tell(seconds: float) -> None:
+            assert on_drain is not None
+            threading.Thread(target=on_drain, args=(seconds,), name="leeward drain", daemon=True).start()
+
+        box = self._fleet.sandbox(tags=tags, resources=resources, on_drain=None if on_drain is None else tell, **options)
         return FleetSandbox(self._loop, box._connections, options)
 
     def attach(self, sandbox: str) -> FleetSandbox:
@@ -151,8 +163,19 @@ class Fleet:
         self.close()
 
 
-async def _next(answers: Any) -> Any:
+async def _next(answers: AsyncGenerator[T, None]) -> T:
     return await anext(answers)
+
+
+async def _closed(answers: AsyncGenerator[Any, None]) -> None:
+    await answers.aclose()
+
+
+async def _read_in_thread(jobs: Iterable[Job]) -> AsyncIterator[Job]:
+    """*jobs*, which may take its time, and may use the fleet."""
+    source = iter(jobs)
+    while (job := await asyncio.to_thread(next, source, None)) is not None:
+        yield job
 
 
 async def _entered(opening: contextlib.AbstractAsyncContextManager[T]) -> T:

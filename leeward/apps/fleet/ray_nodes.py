@@ -11,10 +11,12 @@ detached: all programs of the cluster share it, and it stays when they end.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from leeward import __version__
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 NAMESPACE, RESOURCE = "leeward", "leeward"
 #: Calls of one actor at once. Each of a batch's calls is a task of the actor's own, so these are messages.
 _MESSAGES = 1000
+#: Seconds that an actor may take to start: Ray starts a process, which imports leeward.
+_START_S = 60.0
 #: Resources of Ray's that aren't requests' to ask for.
 _RAYS = ("CPU", "memory", "object_store_memory", "node:", RESOURCE)
 
@@ -91,7 +95,14 @@ async def _look(fleet: AsyncFleet) -> None:
     there = {name_of(row): row for row in marked or rows}
     for name in fleet.names - set(there):
         fleet.leave(name)
-    await asyncio.gather(*(fleet.join(_member(name, there[name])) for name in set(there) - fleet.names))
+    await asyncio.gather(*(_join(fleet, name, there[name]) for name in set(there) - fleet.names))
+
+
+async def _join(fleet: AsyncFleet, name: str, row: dict[str, Any]) -> None:
+    """Have *fleet* take in a node, when its actor has started."""
+    with contextlib.suppress(RayError):  # the fleet finds that it doesn't answer
+        await asyncio.to_thread(lambda: ray.get(_actor(row).__ray_ready__.remote(), timeout=_START_S))
+    await fleet.join(_member(name, row))
 
 
 def name_of(row: dict[str, Any]) -> str:
@@ -104,15 +115,16 @@ def _member(name: str, row: dict[str, Any]) -> Member:
     tags = frozenset(f"{key}:{value}" for key, value in row.get("Labels", {}).items() if not key.startswith("ray.io/"))
 
     async def connect() -> _Far:
-        return _Far(await asyncio.to_thread(_actor, row["NodeID"], RESOURCE in row["Resources"]))
+        return _Far(await asyncio.to_thread(_actor, row))
 
     return Member(Node(name, tags=tags, resources=resources), FarClient(name, connect))
 
 
-def _actor(node: str, marked: bool) -> ActorHandle:
-    """The actor of the node with this id of Ray's, which is made if there is none."""
+def _actor(row: dict[str, Any]) -> ActorHandle:
+    """The actor of a node, which is made if there is none."""
+    node = row["NodeID"]
     made = ray.remote(_Actor).options(
         name=f"leeward-{__version__}-{node}", namespace=NAMESPACE, lifetime="detached", get_if_exists=True,
-        num_cpus=0, resources={RESOURCE: 1} if marked else None, max_restarts=0, max_concurrency=_MESSAGES,
-        scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
+        num_cpus=0, resources={RESOURCE: 1} if RESOURCE in row["Resources"] else None, max_restarts=0,
+        max_concurrency=_MESSAGES, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
     return made.remote()
