@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import itertools
 import time
+import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -61,7 +62,7 @@ class Member:
     def __init__(self, node: Node, client: NodeClient) -> None:
         self.node, self.client = node, client
         self.losses = 0
-        self.open: set[OpenOnNode] = set()
+        self.open = weakref.WeakSet[OpenOnNode]()  # what nobody has any more ends by its idle time
         self.status: dict[str, Any] = {}
         self.why = ""
         self.draining = False
@@ -347,7 +348,7 @@ class AsyncFleet:
 
     async def _end_open(self, member: Member) -> int:
         """End what this program has open on *member*, and say so to whoever uses it."""
-        ended = [opened for opened in member.open if not opened.over]
+        ended = [opened for opened in tuple(member.open) if not opened.over]
         for opened in ended:
             opened.over = "drained"
         if ended:
@@ -563,7 +564,7 @@ class AsyncFleet:
 
     async def _told(self, member: Member, status: dict[str, Any]) -> None:
         member.status, node = status, member.node
-        node.workers = int(status["capacity"])
+        node.workers = max(1, int(status["capacity"]))
         node.others = max(0, int(status["workers"]["busy"]) + int(status["queued"]) - node.waiting)
         node.open = max(len(member.open), int(status["sandboxes"]) + int(status["sessions"]))
         node.room = int(status["max_sessions"])

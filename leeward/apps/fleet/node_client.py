@@ -15,13 +15,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward.client.aio import AsyncClient
-from leeward.errors import RequestRejected, quoted, told
+from leeward.errors import BadReply, RequestRejected, quoted, told
 
 if TYPE_CHECKING:
     from leeward.client.aio_connection import AsyncConnection
     from leeward.client.aio_live_output import AwaitedBesideJob
     from leeward.client.conversation import Answer
 
+#: What the status has besides, as whole numbers.
+_COUNTS = ("queued", "sandboxes", "sessions", "max_sessions")
 #: What the file's name has after the socket's.
 DRAIN = ".drain"
 
@@ -61,11 +63,13 @@ class NodeClient(AsyncClient):
         The daemon's status, with `version`; `capacity`: how many jobs it runs at once, whatever sandboxes are open; and
         `drains`, the seconds until what is open ends, if the node is to take no new work.
         """
-        about = await self._simple("ping", {}, timeout)
-        caps = about.get("caps")
-        workers = caps.get("workers") if isinstance(caps, dict) else None
-        return {**await self.status(timeout), "version": str(about.get("version", "")),
-                "capacity": workers if type(workers) is int and workers > 0 else 1, **self._drains()}
+        about, status = await self._simple("ping", {}, timeout), await self.status(timeout)
+        caps, workers = about.get("caps"), status.get("workers")
+        capacity = caps.get("workers") if isinstance(caps, dict) else None
+        busy = workers.get("busy") if isinstance(workers, dict) else None
+        if not all(type(count) is int for count in (capacity, busy, *(status.get(name) for name in _COUNTS))):
+            raise BadReply("the daemon's status lacks what a fleet counts by; it is of another version")
+        return {**status, "version": str(about.get("version", "")), "capacity": capacity, **self._drains()}
 
     def _drains(self) -> dict[str, float]:
         try:

@@ -13,7 +13,7 @@ import pytest
 from kit.fake_daemon import FakeDaemon, finished
 from leeward.apps.fleet.carrier import Answered, Call, Carrier
 from leeward.apps.fleet.far_client import FarClient
-from leeward.errors import Busy, DaemonAway, NoAnswer, SandboxOver
+from leeward.errors import BadReply, Busy, DaemonAway, NoAnswer, SandboxOver
 from leeward.spec.job import Job
 
 T = TypeVar("T")
@@ -167,4 +167,16 @@ def test_the_state_has_the_capacity_and_the_drain(tmp_path: Path) -> None:
         return [(state["capacity"], state.get("drains", 0.0) > 90) for state in states]
 
     with FakeDaemon(tmp_path / "d", pool_size=7) as daemon:
+        daemon.status = {"workers": {"busy": 1}, "queued": 0, "sandboxes": 0, "sessions": 0, "max_sessions": 9}
         assert [(7, False), (7, True), (7, False)] == with_client(daemon, main)
+
+
+def test_a_daemon_of_another_version_says_so(tmp_path: Path) -> None:
+    """One whose status lacks what is counted."""
+    async def main(client: FarClient, way: Way) -> str:
+        with pytest.raises(BadReply) as wrong:
+            await client.state(5)
+        return str(wrong.value)
+
+    with FakeDaemon(tmp_path / "d") as daemon:
+        assert "another version" in with_client(daemon, main)
