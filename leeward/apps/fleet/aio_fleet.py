@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import random
 import time
 import weakref
 from collections import deque
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 #: Seconds between two questions for a node's state, and for its answer: a node that is lost is known within 5.
 PROBE_S, LOST_S = 1.0, 4.0
-#: Seconds before a job that every node has refused as busy is sent again; doubled each time, up to the second.
+#: Seconds before a job that every node has refused as busy is sent again; doubled each time, up to the second figure.
 _FIRST_S, _MOST_S = 0.02, 0.5
 #: Seconds that a drained node's work may take, unless told.
 DRAIN_S = 600.0
@@ -411,8 +412,9 @@ class AsyncFleet:
                    attempt: Callable[[Member], Awaitable[T]]) -> tuple[T, Member]:
         """The result of *attempt* on a node that fits, and that node."""
         await self._ready()
+        patience = _Patience(until)
         while True:
-            member = await self._placed(request, attempts, until)
+            member = await self._placed(request, attempts, patience)
             self._placement.begin(member.node, request)
             opened, losses = False, member.losses
             try:
@@ -426,6 +428,7 @@ class AsyncFleet:
                 ending = ending_of(error, member.node.standing is NodeState.LOST)
                 if ending is AttemptEnd.LOST:
                     await self._lose(member, losses)
+                patience.least = getattr(error, "retry_after", None) or 0.0
                 then = attempts.then(member.name, ending, error.may_have_run)
                 if then is Then.NODE_LOST:
                     raise NodeLost(member.name, attempts.may_have_run) from None
@@ -436,11 +439,11 @@ class AsyncFleet:
                 self._placement.end(member.node, request, opened=opened)
                 self._wake()
 
-    async def _placed(self, request: Demand, attempts: Attempts, until: float | None) -> Member:
+    async def _placed(self, request: Demand, attempts: Attempts, patience: _Patience) -> Member:
         """The node for *request*, when one has room."""
         kind = (request.tags, tuple(sorted(request.resources.items())), request.opens)
         line = self._lines.setdefault(kind, deque())
-        began, pause, woken = time.monotonic(), _FIRST_S, False
+        woken = False
         while True:
             nothing: NoNode | None = None
             if woken or not line:
@@ -450,16 +453,15 @@ class AsyncFleet:
                         self._lines.pop(kind, None)
                     return self._members[found.name]
                 nothing = found
-                if not nothing.may_come:
-                    raise self._none(attempts, nothing)
-            now = time.monotonic()
-            give_up = until if until is not None else max(began, self._progress) + BUSY_S
-            if now >= give_up:
+            wait = patience.left(self._progress)
+            if attempts.avoid and nothing is not None and nothing.may_come:
+                # All have refused it: they are asked again after a while, if that leaves as much time for an answer.
+                pause = patience.pause()
+                wait = pause if 2 * pause < wait else 0.0
+            if wait <= 0.0 or (nothing is not None and not nothing.may_come):
                 raise self._none(attempts, nothing or self._placement.nothing(_avoiding(request, attempts)))
-            wait = give_up - now
-            if attempts.avoid and nothing is not None:  # all have refused it: ask them again, after a while
+            if nothing is not None:
                 attempts.avoid.clear()
-                wait, pause = min(wait, pause), min(2 * pause, _MOST_S)
             line = self._lines.setdefault(kind, line)
             woken = await self._waited(line, wait, first=woken)
 
@@ -594,6 +596,29 @@ class AsyncFleet:
             self.closed(opened)
         await member.client.close()
         self._wake()
+
+
+class _Patience:
+    """
+    How long one request waits for a node: *until*, a time.monotonic() value, else for BUSY_S without progress.
+
+    Attributes:
+        least: seconds that the node which refused it last has named.
+    """
+
+    def __init__(self, until: float | None) -> None:
+        self._until, self._began, self._pause = until, time.monotonic(), _FIRST_S
+        self.least = 0.0
+
+    def left(self, progress: float) -> float:
+        """Seconds; *progress* is when a request of this program was last answered."""
+        return (max(self._began, progress) + BUSY_S if self._until is None else self._until) - time.monotonic()
+
+    def pause(self) -> float:
+        """Seconds before it is sent again; shorter by a random part, so that not all programs return at one moment."""
+        pause = self.least + self._pause * random.uniform(0.5, 1.0)
+        self._pause = min(2 * self._pause, _MOST_S)
+        return pause
 
 
 def _member(address: Address) -> Member:
