@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from leeward.apps.fleet.addresses import AUTO, RAY, Address, Nodes, addresses_of, is_cluster
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
-from leeward.apps.fleet.failure import AttemptEnd, Attempts, Then, ending_of
+from leeward.apps.fleet.failure import OPEN, AttemptEnd, Attempts, Then, ending_of
 from leeward.apps.fleet.many import Job, Many
 from leeward.apps.fleet.node_client import NodeClient
 from leeward.apps.fleet.placement import DEPTH, Demand, Node, NodePlacement, NodeState, NoNode
@@ -46,7 +46,6 @@ PROBE_S, LOST_S = 1.0, 4.0
 _FIRST_S, _MOST_S = 0.02, 0.5
 #: Seconds that a drained node's work may take, unless told.
 DRAIN_S = 600.0
-
 
 
 class Member:
@@ -164,8 +163,7 @@ class AsyncFleet:
             jobs: the code of each, or a map of its options with `code` among them; read as far as there is room.
             in_order: yield the results in the order of the jobs; else as they come.
             on_progress: called with the number of jobs that have ended.
-
-        Keyword Args: the options of `execute`, for all jobs.
+            common: options of `execute`, for all jobs.
         """
         await self._ready()
         many = Many(partial(self._one_of_many, common), jobs, self._room)
@@ -203,8 +201,7 @@ class AsyncFleet:
             tags: words that the node must have.
             resources: amounts of the node's resources that the sandbox has while it is open.
             on_drain: called with the seconds that are left when the node is to be drained.
-
-        Keyword Args: those of AsyncSandbox, but for folders of the host, and `held`.
+            options: those of AsyncSandbox, but for folders of the host, and `held`.
         """
         from leeward.apps.fleet.aio_open import AsyncFleetSandbox  # it needs this module
 
@@ -278,14 +275,18 @@ class AsyncFleet:
         try:
             return await call
         except DaemonError as error:
-            if opened.over:
+            if await self.is_over(opened, error):
                 raise opened.ended(error.may_have_run) from None
-            ending = ending_of(error, opened.member.node.standing is NodeState.LOST)
-            if ending is not AttemptEnd.LOST:
-                raise
+            raise
+
+    async def is_over(self, opened: OpenOnNode, error: DaemonError) -> bool:
+        """Whether what was *opened* is over for a reason of the fleet's, as a call on it has ended with *error*."""
+        ending = ending_of(error, opened.member.node.standing is NodeState.LOST)
+        if not opened.over and OPEN[ending][0] is Then.OVER:
             opened.over = "node_lost"
+        if ending is AttemptEnd.LOST:
             await self._lose(opened.member, opened.losses)
-            raise opened.ended(error.may_have_run) from None
+        return bool(opened.over)
 
     # --- the nodes --------------------------------------------------------------------
 

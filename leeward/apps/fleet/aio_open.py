@@ -10,12 +10,11 @@ it opens the sandbox on a node that fits, and raises SandboxOver when that is lo
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.apps.fleet.aio_fleet import AsyncFleet, Member, OpenOnNode
-from leeward.apps.fleet.failure import AttemptEnd, ending_of
-from leeward.apps.fleet.placement import Demand, NodeState
+from leeward.apps.fleet.placement import Demand
 from leeward.client import sandbox_calls
 from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.client.aio_session import AsyncSession
@@ -164,36 +163,33 @@ class AsyncFleetSession:
     async def execute(self, code: str | bytes, *, deadline: float | None = None,
                       **options: Unpack[TurnOptions]) -> Result:
         """As AsyncSession.execute."""
-        with self._told():
+        async with self._told():
             return await self._session.execute(code, deadline=deadline, **options)
 
     async def interrupt(self) -> bool:
         """As AsyncSession.interrupt."""
-        with self._told():
+        async with self._told():
             return await self._session.interrupt()
 
     async def reset(self, deadline: float | None = None) -> None:
         """As AsyncSession.reset."""
-        with self._told():
+        async with self._told():
             await self._session.reset(deadline)
 
     async def close(self) -> None:
         """End the session."""
         await self._stack.aclose()
 
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        opened = self.opened_on
+    @contextlib.asynccontextmanager
+    async def _told(self) -> AsyncIterator[None]:
+        if self.opened_on.over:
+            raise self._over(may_have_run=False)
         try:
-            if opened.over:
-                raise self._over(may_have_run=False)
             yield
         except DaemonError as error:
-            lost = ending_of(error, opened.member.node.standing is NodeState.LOST) is AttemptEnd.LOST
-            if not (lost or opened.over) or isinstance(error, SessionOver):
-                raise
-            opened.over = opened.over or "node_lost"
-            raise self._over(error.may_have_run) from None
+            if await self._fleet.is_over(self.opened_on, error):
+                raise self._over(error.may_have_run) from None
+            raise
 
     def _over(self, may_have_run: bool) -> SessionOver:
         over = SessionOver(f"{self.opened_on.over}: the session was on {quoted(self.node)}, and its state is lost")

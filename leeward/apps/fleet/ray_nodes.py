@@ -24,6 +24,7 @@ from leeward.apps.fleet.aio_fleet import PROBE_S, AsyncFleet, Member
 from leeward.apps.fleet.carrier import Answered, Call, Carrier
 from leeward.apps.fleet.far_client import FarClient
 from leeward.apps.fleet.placement import Node
+from leeward.errors import DaemonAway, quoted, told
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -79,8 +80,14 @@ async def follow(where: str, fleet: AsyncFleet) -> None:
 
 
 def _connect(where: str) -> None:
-    if not ray.is_initialized():
+    if ray.is_initialized():
+        return
+    try:
         ray.init(where, namespace=NAMESPACE, log_to_driver=False)
+    except ConnectionError as error:
+        away = DaemonAway(f"no cluster of Ray's answers at {quoted(where)}: {told(error)}")
+        away.may_have_run = False
+        raise away from None
 
 
 async def _looking(fleet: AsyncFleet) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from leeward.apps.fleet.aio_fleet import AsyncFleet
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
 from leeward.apps.fleet.placement import DEPTH
 from leeward.daemon.run.report import Report
-from leeward.errors import Busy, RequestRejected
+from leeward.errors import Busy, RequestRejected, Unsupported
 from leeward.spec.job import Job
 
 T = TypeVar("T")
@@ -199,3 +200,14 @@ def test_a_fleet_that_was_closed_is_over(tmp_path: Path):
 
     with fleet(tmp_path, FakeDaemon) as daemons:
         on(daemons, main)
+
+
+def test_a_cluster_needs_the_extra(monkeypatch: pytest.MonkeyPatch):
+    async def main() -> None:
+        async with AsyncFleet("auto") as found:
+            await found.status()
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "leeward.apps.fleet.ray_nodes", raising=False)
+    with pytest.raises(Unsupported, match=r"pip install 'leeward\[ray\]'"):
+        asyncio.run(main())
