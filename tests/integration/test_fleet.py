@@ -334,3 +334,59 @@ def test_commands_say_what_is_wrong(tmp_path: Path) -> None:
         (status := said("status"))[0], status[1][:len("leeward: no nodes are named: write them into")])
     assert "isn't the address of a node" in said("status", "-n", "https://a:8443")[1]
     assert "isn't a node of this fleet" in said("drain", "other", "-n", away)[1]
+
+
+def test_a_drain_loses_none_of_fifty_without_its_reason(daemons: dict[str, LiveDaemon]) -> None:
+    """Those on the node end as drained, all others live on."""
+    async def main() -> list[tuple[str, str]]:
+        async with AsyncFleet(nodes(daemons)) as fleet:
+            boxes = [fleet.sandbox() for _ in range(50)]
+            places = await asyncio.gather(*(box.id() for box in boxes))
+            assert sum(place.startswith("a/") for place in places) == await fleet.drain("a", 0.1)
+            await fleet.undrain("a")
+            ends = []
+            for box in boxes:
+                try:
+                    ends.append((box.node, (await box.shell("echo here")).text))
+                except leeward.SandboxOver as over:
+                    ends.append((box.node, over.reason))
+            await asyncio.gather(*(box.close() for box in boxes))
+            return ends
+
+    ends = asyncio.run(main())
+
+    assert {("a", "drained"), ("b", "here\n"), ("c", "here\n")} == set(ends)
+    assert all(15 <= sum(node == name for node, _ in ends) <= 18 for name in NAMES)
+
+
+#: A solution, its input, and the verdict on it.
+SOLUTIONS = (
+    ("print(sum(map(int, input().split())))", "40 2", "right"),
+    ("print(sum(map(int, input().split())) + 1)", "40 2", "wrong"),
+    ("print(int(input()))", "no number", "raised"),
+    ("while True: pass", "", "timed_out"),
+    ("x = bytearray(1 << 30)", "", "raised"),
+    ("import os; os.kill(os.getpid(), 9)", "", "signalled"),
+    ("import sys; sys.exit(3)", "", "failed"),
+    ("import os; os.system('rm -rf / 2>&1'); print(42)", "", "right"),
+    ("import socket; socket.create_connection(('192.0.2.1', 80))", "", "raised"),
+    ("print(open('/etc/shadow').read())", "", "raised"),
+)
+
+
+def verdict(answer: leeward.Result | leeward.DaemonError) -> str:
+    """A reward function's: what a machine did wrong isn't the solution's fault."""
+    if isinstance(answer, leeward.DaemonError) or leeward.Outcome.INTERNAL == answer.outcome:
+        return "none"
+    if leeward.Outcome.FINISHED != answer.outcome:
+        return str(answer.outcome)
+    return "failed" if answer.exit_code else "right" if "42" == answer.text.strip().splitlines()[-1] else "wrong"
+
+
+def test_a_reward_function_gives_each_of_a_hundred_its_verdict(daemons: dict[str, LiveDaemon]) -> None:
+    rounds = 10
+    with leeward.fleet.connect(nodes(daemons)) as fleet:
+        jobs = [{"code": code, "stdin": text} for code, text, _ in SOLUTIONS * rounds]
+        found = [verdict(answer) for _, answer in fleet.execute_many(jobs, in_order=True, timeout=1.0, memory="64M")]
+
+    assert [expected for _, _, expected in SOLUTIONS * rounds] == found
