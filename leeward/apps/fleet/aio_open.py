@@ -59,7 +59,8 @@ class Connections:
             raise RequestRejected(NO_FOLDERS)
 
         async def attempt(member: Member) -> Answer:
-            return answered(await member.client.ask("sandbox_open", fields, _OPEN_S, packages=self._packages))
+            seconds = None if self._packages else _OPEN_S  # pip takes its time
+            return answered(await member.client.ask("sandbox_open", fields, seconds, packages=self._packages))
 
         answer, self.opened = await self._fleet.open(self._request, self._on_drain, attempt)
         self._sandbox = str((answer[0].ok or {}).get("sandbox", ""))
