@@ -9,7 +9,8 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ import pytest
 import leeward
 import leeward.fleet
 from kit import features
+from kit.carried import Way
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from leeward.apps.fleet.aio_fleet import PROBE_S, AsyncFleet, Member
+from leeward.apps.fleet.carrier import Carrier
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
+from leeward.apps.fleet.far_client import FarClient
 from leeward.apps.fleet.node_client import NodeClient
 from leeward.apps.fleet.placement import DEPTH, Node
 
@@ -45,6 +49,19 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Live
 def nodes(daemons: dict[str, LiveDaemon]) -> list[dict[str, Any]]:
     return [{"address": f"unix:{daemon.socket}", "name": name, "tags": [f"is:{name}"], "resources": {"gpu": 1}}
             for name, daemon in daemons.items()]
+
+
+@contextlib.asynccontextmanager
+async def fleet_of(daemons: dict[str, LiveDaemon], far: bool) -> AsyncIterator[AsyncFleet]:
+    """A fleet of these; *far*: each is reached through a carrier, as on Ray."""
+    async def reach(daemon: LiveDaemon) -> Way:
+        return Way(Carrier(str(daemon.socket)))
+
+    async with AsyncFleet([] if far else nodes(daemons)) as fleet:
+        await fleet.status()
+        for name, daemon in daemons.items() if far else ():
+            await fleet.join(Member(Node(name), FarClient(name, partial(reach, daemon))))
+        yield fleet
 
 
 @pytest.mark.smoke
@@ -86,10 +103,11 @@ def test_a_job_goes_where_its_tags_and_resources_are(daemons: dict[str, LiveDaem
     assert dict.fromkeys(NAMES, "has 1 gpu, and 2 are wanted") == reasons
 
 
-def test_a_sandbox_works_as_on_one_daemon(daemons: dict[str, LiveDaemon]) -> None:
+@pytest.mark.parametrize("far", [False, True])
+def test_a_sandbox_works_as_on_one_daemon(daemons: dict[str, LiveDaemon], far: bool) -> None:
     """Programs, files, kernels, output as it arrives; and another program finds it by its id."""
     async def main() -> list[object]:
-        async with AsyncFleet(nodes(daemons)) as fleet, fleet.sandbox() as box:
+        async with fleet_of(daemons, far) as fleet, fleet.sandbox() as box:
             await box.files.write("numbers", b"40 2\n")
             added = await box.run(["awk", "{ print $1 + $2 }", "numbers"])
             pieces: list[bytes] = []
@@ -97,7 +115,7 @@ def test_a_sandbox_works_as_on_one_daemon(daemons: dict[str, LiveDaemon]) -> Non
             kernel = await box.kernel()
             await kernel.execute("x = 6")
             seen = await kernel.execute("print(x * f(7))", functions={"f": lambda number: number})
-            async with AsyncFleet(nodes(daemons)) as other:
+            async with fleet_of(daemons, far) as other:
                 again = await other.attach(await box.id())
                 read = await again.files.read("numbers")
                 await again.detach()
@@ -106,13 +124,41 @@ def test_a_sandbox_works_as_on_one_daemon(daemons: dict[str, LiveDaemon]) -> Non
     assert ["42\n", b"one\ntwo\n", "42\n", b"40 2\n"] == asyncio.run(main())
 
 
-def test_a_session_keeps_its_state(daemons: dict[str, LiveDaemon]) -> None:
-    async def main() -> str:
-        async with AsyncFleet(nodes(daemons)) as fleet, fleet.session() as session:
+@pytest.mark.parametrize("far", [False, True])
+def test_a_session_keeps_its_state(daemons: dict[str, LiveDaemon], far: bool) -> None:
+    """Until it is reset; and a job of it can be interrupted."""
+    async def main() -> list[object]:
+        async with fleet_of(daemons, far) as fleet, fleet.session() as session:
             await session.execute("x = 41")
-            return (await session.execute("print(x + 1)")).text
+            found: list[object] = [(await session.execute("print(x + f())", functions={"f": lambda: 1})).text]
+            waits = asyncio.create_task(session.execute("import time; print('here', flush=True); time.sleep(60)",
+                                                        on_stdout=lambda data: begun.set()))
+            begun = asyncio.Event()
+            await begun.wait()
+            found.append(await session.interrupt())
+            found.append((await waits).error.type)  # type: ignore[union-attr]  # it raised
+            await session.reset()
+            found.append((await session.execute("print('x' in globals())")).text)
+            return found
 
-    assert "42\n" == asyncio.run(main())
+    assert ["42\n", True, "KeyboardInterrupt", "False\n"] == asyncio.run(main())
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_what_runs_tells_and_asks(daemons: dict[str, LiveDaemon], far: bool) -> None:
+    """Output as it arrives, functions of the caller's, large input and output, and a deadline."""
+    async def main() -> list[object]:
+        pieces: list[bytes] = []
+        async with fleet_of(daemons, far) as fleet:
+            called = await fleet.execute("print(f(7))", functions={"f": lambda number: 6 * number})
+            await fleet.execute("import time; print('one', flush=True); time.sleep(0.2); print('two')",
+                                on_stdout=pieces.append)
+            large = await fleet.execute("print(len(open('/workspace/in').read()) * 'x')", files={"in": 3_000_000 * "y"})
+            with pytest.raises(leeward.NoAnswer) as late:
+                await fleet.execute("import time; time.sleep(60)", deadline=0.3)
+            return [called.text, pieces, len(large.stdout), late.value.may_have_run]
+
+    assert ["42\n", [b"one\n", b"two\n"], 3_000_001, True] == asyncio.run(main())
 
 
 def test_sandboxes_are_spread(daemons: dict[str, LiveDaemon]) -> None:

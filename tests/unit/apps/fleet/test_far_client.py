@@ -3,49 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from kit.carried import Way
 from kit.fake_daemon import FakeDaemon, finished
-from leeward.apps.fleet.carrier import Answered, Call, Carrier
+from leeward.apps.fleet.carrier import Carrier
 from leeward.apps.fleet.far_client import FarClient
 from leeward.errors import BadReply, Busy, DaemonAway, NoAnswer, SandboxOver
 from leeward.spec.job import Job
 
 T = TypeVar("T")
-
-
-class Way:
-    """A way to *carrier* that copies what travels. `batches` has the sizes of messages; `broken` ends it."""
-
-    def __init__(self, carrier: Carrier) -> None:
-        self.carrier = carrier
-        self.batches: list[int] = []
-        self.fetched: list[int] = []
-        self.broken = False
-        self.slow = asyncio.Event()
-        self.slow.set()
-
-    async def submit(self, calls: list[Call]) -> None:
-        if self.broken:
-            raise ConnectionError
-        await self.slow.wait()
-        self.batches.append(len(calls))
-        self.carrier.submit("me", pickle.loads(pickle.dumps(calls)))
-
-    async def fetch(self) -> list[Answered]:
-        answers: list[Answered] = pickle.loads(pickle.dumps(await self.carrier.fetch("me")))
-        if self.broken:
-            raise ConnectionError
-        self.fetched.append(len(answers))
-        return answers
-
-    async def close(self) -> None:
-        await self.carrier.close("me")
 
 
 def with_client(daemon: FakeDaemon, main: Callable[[FarClient, Way], Awaitable[T]]) -> T:
