@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -38,15 +39,16 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._loop.run_forever, name="leeward fleet", daemon=True)
         self._thread.start()
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
         """The result of *what*, which is cancelled if an exception such as KeyboardInterrupt ends the wait."""
-        if self._loop.is_closed() or threading.current_thread() is self._thread:
+        unable = self._unable()
+        if unable:
             what.close()
-            raise RequestRejected("this fleet was closed" if self._loop.is_closed() else
-                                  "a function that is told what arrives can't wait for the fleet, which waits for it")
+            raise RequestRejected(unable)
         waiting = asyncio.run_coroutine_threadsafe(what, self._loop)
         try:
             return waiting.result()
@@ -54,10 +56,31 @@ class _Loop:
             waiting.cancel()
             raise
 
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
+    def _unable(self) -> str:
+        if self.closed:
+            return "this fleet was closed"
+        if os.getpid() != self._pid:
+            return "this fleet is the parent process's; after a fork the child needs one of its own"
+        if threading.current_thread() is self._thread:
+            return "a function that is told what arrives can't wait for the fleet, which waits for it"
+        return ""
+
     def close(self) -> None:
+        self.run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 class Fleet:
@@ -152,9 +175,10 @@ class Fleet:
         return self._loop.run(self._fleet.check(timeout))
 
     def close(self) -> None:
-        """As AsyncFleet.close."""
-        self._loop.run(self._fleet.close())
-        self._loop.close()
+        """As AsyncFleet.close. Calls in other threads that wait raise CancelledError."""
+        if not self._loop.closed:
+            self._loop.run(self._fleet.close())
+            self._loop.close()
 
     def __enter__(self) -> Fleet:
         return self

@@ -70,16 +70,16 @@ class Many:
                 while self._started - self._yielded >= self._room():
                     self._taken.clear()
                     await self._taken.wait()
-                self._begin(self._put(self._run(self._started, job)))
+                self._begin(self._put(self._started, job))
                 self._started += 1
             self._read_all = True
             self._came.put_nowait(None)
         except Exception as error:  # of the caller's own iterable
             self._came.put_nowait(error)
 
-    async def _put(self, job: Coroutine[Any, Any, Numbered]) -> None:
+    async def _put(self, number: int, job: Job) -> None:
         try:
-            self._came.put_nowait(await job)
+            self._came.put_nowait(await self._run(number, job))
         except Exception as error:  # a mistake in the job's options
             self._came.put_nowait(error)
 
