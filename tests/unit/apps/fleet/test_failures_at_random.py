@@ -6,15 +6,21 @@ import asyncio
 import random
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kit.carried import Way
 from kit.fake_daemon import FakeDaemon, finished
 from leeward.apps.fleet import aio_fleet
-from leeward.apps.fleet.aio_fleet import AsyncFleet
+from leeward.apps.fleet.aio_fleet import AsyncFleet, Member
+from leeward.apps.fleet.carrier import Carrier
 from leeward.apps.fleet.errors import NodeLost
+from leeward.apps.fleet.far_client import FarClient
+from leeward.apps.fleet.node_client import NodeClient
+from leeward.apps.fleet.placement import Node
 from leeward.daemon.run.report import Report
 from leeward.spec.job import Job
 from leeward.spec.outcome import Result
@@ -57,10 +63,15 @@ class Chaos:
             daemon.__exit__(None, None, None)
 
 
-async def answers(chaos: Chaos, idempotent: bool) -> list[tuple[int, Any]]:
-    nodes = [{"address": f"unix:{daemon.path}", "name": Path(daemon.path).name} for daemon in chaos.daemons]
-    async with AsyncFleet(nodes) as fleet:
+async def answers(chaos: Chaos, idempotent: bool, far: bool) -> list[tuple[int, Any]]:
+    """*far*: the servers are reached through carriers."""
+    async def reach(path: str) -> Way:
+        return Way(Carrier(path))
+
+    async with AsyncFleet([]) as fleet:
         await fleet.status()
+        for path in [daemon.path for daemon in chaos.daemons]:
+            await fleet.join(Member(Node(path), FarClient(path, partial(reach, path)) if far else NodeClient(path)))
         over = threading.Event()
         going = asyncio.create_task(asyncio.to_thread(chaos.go_on, over))
         try:
@@ -73,12 +84,13 @@ async def answers(chaos: Chaos, idempotent: bool) -> list[tuple[int, Any]]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_each_job_has_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, idempotent: bool):
+def test_each_job_has_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, far: bool, idempotent: bool):
     monkeypatch.setattr(aio_fleet, "PROBE_S", 0.01)
     chaos = Chaos(tmp_path, seed)
     try:
-        found = asyncio.run(answers(chaos, idempotent))
+        found = asyncio.run(answers(chaos, idempotent, far))
     finally:
         chaos.end()
 
