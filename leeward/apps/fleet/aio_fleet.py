@@ -44,6 +44,8 @@ T = TypeVar("T")
 PROBE_S, LOST_S = 1.0, 4.0
 #: Seconds before a job that every node has refused as busy is sent again; doubled each time, up to the second figure.
 _FIRST_S, _MOST_S = 0.02, 0.5
+#: More than wait in any line.
+_ALL = 1 << 40
 #: Seconds that a drained node's work may take, unless told.
 DRAIN_S = 600.0
 
@@ -347,6 +349,7 @@ class AsyncFleet:
         for opened in tuple(member.open):
             if opened.on_drain is not None:
                 opened.on_drain(seconds)
+        self._wake_without_one()
 
     async def _end_open(self, member: Member) -> int:
         """End what this program has open on *member*, and say so to whoever uses it."""
@@ -490,6 +493,10 @@ class AsyncFleet:
             for place in itertools.islice((place for place in tuple(line) if not place.done()), count):
                 place.set_result(None)
 
+    def _wake_without_one(self) -> None:
+        """A node takes nothing any more: if none does, all who wait for one learn that."""
+        self._wake(1 if any(each.node.standing is NodeState.UP for each in self._members.values()) else _ALL)
+
     def _none(self, attempts: Attempts, nothing: NoNode) -> DaemonError:
         if attempts.lost_on:
             return NodeLost(attempts.lost_on, attempts.may_have_run)
@@ -596,7 +603,7 @@ class AsyncFleet:
             opened.over = opened.over or "node_lost"
             self.closed(opened)
         await member.client.close()
-        self._wake()
+        self._wake_without_one()
 
 
 class _Patience:

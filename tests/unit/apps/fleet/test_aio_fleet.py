@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -169,6 +170,20 @@ def test_more_jobs_than_there_is_room_for_wait_here(tmp_path: Path):
 
     with fleet(tmp_path, FakeDaemon, answer=lambda job: None) as daemons:
         assert 3 * DEPTH * WORKERS == on(daemons, main)
+
+
+def test_who_waits_for_the_last_node_learns_of_its_end(tmp_path: Path):
+    """At once, not when its patience ends."""
+    async def main(found: AsyncFleet) -> list[str]:
+        jobs = [asyncio.create_task(found.execute(b"1")) for _ in range(3 * DEPTH * WORKERS)]
+        for _ in range(DEPTH * WORKERS):
+            await asyncio.to_thread(daemons[0].jobs.get, True, 10)
+        daemons[0]._end_write.send(b"x")
+        async with asyncio.timeout(5):
+            return [type(each).__name__ for each in await asyncio.gather(*jobs, return_exceptions=True)]
+
+    with fleet(tmp_path, FakeDaemon, answer=lambda job: None) as daemons:
+        assert {"NodeLost": DEPTH * WORKERS, "NoNodeFits": 2 * DEPTH * WORKERS} == Counter(on(daemons, main))
 
 
 def test_a_fleet_without_nodes_says_so(tmp_path: Path):
