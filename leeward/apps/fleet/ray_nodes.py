@@ -93,7 +93,8 @@ def _connect(where: str) -> None:
 async def _looking(fleet: AsyncFleet) -> None:
     while True:
         await asyncio.sleep(PROBE_S)
-        await _look(fleet)
+        with contextlib.suppress(Exception):  # whatever Ray raises while its head is away: it is asked again
+            await _look(fleet)
 
 
 async def _look(fleet: AsyncFleet) -> None:
