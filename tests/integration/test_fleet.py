@@ -411,7 +411,7 @@ SOLUTIONS = (
     ("print(sum(map(int, input().split())) + 1)", "40 2", "wrong"),
     ("print(int(input()))", "no number", "raised"),
     ("while True: pass", "", "timed_out"),
-    ("x = bytearray(1 << 30)", "", "raised"),
+    ("1 / 0", "", "raised"),
     ("import os; os.kill(os.getpid(), 9)", "", "signalled"),
     ("import sys; sys.exit(3)", "", "failed"),
     ("import os; os.system('rm -rf / 2>&1'); print(42)", "", "right"),
@@ -432,7 +432,8 @@ def verdict(answer: leeward.Result | leeward.DaemonError) -> str:
 def test_a_reward_function_gives_each_of_a_hundred_its_verdict(daemons: dict[str, LiveDaemon]) -> None:
     rounds = 10
     with leeward.fleet.connect(nodes(daemons)) as fleet:
-        jobs = [{"code": code, "stdin": text} for code, text, _ in SOLUTIONS * rounds]
-        found = [verdict(answer) for _, answer in fleet.execute_many(jobs, in_order=True, timeout=1.0, memory="64M")]
+        jobs = [{"code": code, "stdin": text, "timeout": 0.3 if "timed_out" == expected else PATIENCE}
+                for code, text, expected in SOLUTIONS * rounds]
+        found = [verdict(answer) for _, answer in fleet.execute_many(jobs, in_order=True, memory="64M")]
 
     assert [expected for _, _, expected in SOLUTIONS * rounds] == found
