@@ -21,7 +21,7 @@ from leeward.apps.integrations.ray_sandbox import LeewardRuntime
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[LeewardRuntime]:
-    with Fleet([f"unix:{os.environ['LEEWARD_SOCKET']}"]) as fleet:
+    with Fleet([f"unix:{os.environ['LEEWARD_FLEET_SOCKETS']}"]) as fleet:
         yield LeewardRuntime(fleet, {"python": {}})
 
 
@@ -66,7 +66,8 @@ def test_the_status(runtime: LeewardRuntime) -> None:
 
 
 @pytest.mark.parametrize("asked", [
-    {"image": "other"}, {"network": "host"}, {"network": "sandbox"}, {"readonly": False}, {"capabilities": ["CAP_CHOWN"]},
+    {"image": "other"}, {"network": "host"}, {"network": "sandbox", "rootless": False}, {"readonly": False},
+    {"capabilities": ["CAP_CHOWN"]},
     {"network": "public", "dns": ["192.0.2.1"]}, {"_oci_spec_transform_fn": dict},
 ])
 def test_what_leeward_has_not_is_refused(runtime: LeewardRuntime, asked: dict[str, object]) -> None:
