@@ -21,6 +21,7 @@ import leeward.fleet
 from kit import features
 from kit.carried import Way
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
+from kit.waiting import poll_until
 from leeward.apps.fleet.aio_fleet import PROBE_S, AsyncFleet, Member
 from leeward.apps.fleet.carrier import Carrier
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
@@ -360,6 +361,7 @@ def test_a_drain_is_seen_by_others(daemons: dict[str, LiveDaemon]) -> None:
         fleet_command("drain", "--undo", str(daemons["b"].socket))
         assert f"{daemons['b'].socket}: runs jobs\n" == fleet_command("doctor")
         assert " up " in fleet_command("top", "--once")
+        poll_until(lambda: "up" == fleet.status()["nodes"][0]["standing"], "a program looks at its nodes each second")
         assert "7\n" == fleet.execute("print(7)", deadline=PATIENCE).text
 
 

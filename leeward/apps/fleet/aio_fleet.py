@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Seconds between two questions for a node's state, and for its answer: a node that is lost is known within 5.
-PROBE_S, LOST_S = 1.0, 4.0
+PROBE_S, LOST_S = 1.0, 3.5
 #: Seconds before a job that every node has refused as busy is sent again; doubled each time, up to the second figure.
 _FIRST_S, _MOST_S = 0.02, 0.5
 #: More than wait in any line.
