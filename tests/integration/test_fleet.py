@@ -27,7 +27,7 @@ from leeward.apps.fleet.carrier import Carrier
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
 from leeward.apps.fleet.far_client import FarClient
 from leeward.apps.fleet.node_client import NodeClient
-from leeward.apps.fleet.placement import DEPTH, Node
+from leeward.apps.fleet.placement import DEPTH, STARTS, Node
 
 NAMES = ("a", "b", "c")
 
@@ -404,7 +404,8 @@ def test_a_drain_loses_none_of_fifty_without_its_reason(daemons: dict[str, LiveD
     ends = asyncio.run(main())
 
     assert {("a", "drained"), ("b", "here\n"), ("c", "here\n")} == set(ends)
-    assert all(15 <= sum(node == name for node, _ in ends) <= 18 for name in NAMES)
+    # Even, but for those that a node has told of while their answers were on their way: as many as may be starting there.
+    assert all(abs(sum(node == name for node, _ in ends) - 50 / 3) <= 2 * STARTS + 1 for name in NAMES)
 
 
 #: A solution, its input, and the verdict on it.
