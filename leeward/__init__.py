@@ -112,14 +112,14 @@ _IN_OUTCOME = ("JobError", "LeftOut", "LeftOutReason", "Limit", "Outcome", "Resu
 
 
 class _Known:
-    """Finds `leeward.approvals` and `leeward.integrations`, names that programs have, in `leeward.apps`."""
+    """Finds `leeward.approvals`, `leeward.fleet` and `leeward.integrations`, names that programs have, in `leeward.apps`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> object:
-        if not name.startswith(("leeward.approvals", "leeward.integrations")):
+        if not name.startswith(("leeward.approvals", "leeward.fleet", "leeward.integrations")):
             return None
         from importlib.util import find_spec, spec_from_loader  # most processes never come here
 
