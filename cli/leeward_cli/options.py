@@ -156,7 +156,10 @@ JOB = (
 
 #: The options of a daemon's start. Each except --config sets the configuration key of the same name.
 DAEMON = (
-    Option("--pool-size", "N", "Workers, each of which runs one job at a time.  [default: 4]", kind=number),
+    Option("--pool-size", "N", "Workers that are kept ready, each of which runs one job at a time.  [default: 4]",
+           kind=number),
+    Option("--max-jobs", "N", "Jobs at once, by further workers while more wait.  [default: as many as memory and"
+                              " processors carry]", kind=number),
     Option("--shards", "N", "Processes that serve fresh jobs, each with a part of the workers.  [default: 1]",
            kind=number),
     Option("--socket", "PATH", "Listen here; else LEEWARD_SOCKET, else the configuration's, else the default.",

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from leeward.client.aio_live_output import AwaitedBesideJob
     from leeward.client.conversation import Answer
 
-#: The bounds assumed for a daemon that is too old to send them: requests of one connection, and workers.
-_DEFAULT_CAPS = 256, 4
+#: The bounds assumed for a daemon that is too old to send them: requests of one connection, workers, and jobs at once.
+_DEFAULT_CAPS = 256, 4, 4
 
 #: Requests that wait in the daemon: if their task is cancelled, a `cancel` is sent.
 _TAKEN_BACK = frozenset({"execute", "session_open", "sandbox_open", "process_run", "process_read", "process_wait",
@@ -118,10 +118,10 @@ class AsyncConnection:
         except DaemonError:
             return  # the connection has ended
         caps = (reply.ok or {}).get("caps")
-        sent = [caps.get(name) if isinstance(caps, dict) else None for name in ("requests", "workers")]
-        most, workers = (value if type(value) is int and 0 < value < 1 << 31 else default
+        sent = [caps.get(name) if isinstance(caps, dict) else None for name in ("requests", "workers", "jobs")]
+        most, workers, jobs = (value if type(value) is int and 0 < value < 1 << 31 else default
                          for value, default in zip(sent, _DEFAULT_CAPS, strict=True))
-        self.gate.learn(most, workers)
+        self.gate.learn(most, workers, jobs)
 
     async def call(self, op: str, fields: Mapping[str, Any], functions: AwaitedBesideJob | None = None) -> Answer:
         """Send a request, and return the reply, which may be a refusal. Until then the request's job can call *functions*."""

@@ -80,6 +80,7 @@ class FakeDaemon:
         return HeldTicket(self, job)
 
     most_sessions = 0
+    most_jobs = 4
     crowded = False
 
     def refusal(self, user: int, connection: int, now: float) -> Busy | None:

@@ -20,7 +20,8 @@ from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import JobStart, Ran, Reactor, Timer
 from leeward.daemon.pool.admission import Admission, Backlog
-from leeward.daemon.pool.begin import NO_BOUNDS, SURPLUS, SeatBounds
+from leeward.daemon.pool.begin import NO_BOUNDS, NOT_BEYOND, SURPLUS, Beyond, SeatBounds
+from leeward.daemon.pool.capacity import Capacity
 from leeward.daemon.pool.line import FairQueue
 from leeward.daemon.pool.quotas import Book, Ledger, Quotas
 from leeward.daemon.pool.sessions import PoolSession, Seat, sessions_of
@@ -142,23 +143,25 @@ _CUT_S = 1.0
 
 class Pool:
     """
-    *size* workers and a queue in front of them. *max_sessions*: the most sessions and sandboxes together; if it is
-    negative, as many as the workers allow; *bound* is the key that sets it. *name* is in refusals; "" for the daemon's
-    first pool.
+    *size* workers, those of *beyond* as far as the machine carries their jobs, and a queue in front of them.
+    *max_sessions*: the most sessions and sandboxes together; if it is negative, as many as the workers allow; *bound*
+    is the key that sets it. *name* is in refusals; "" for the daemon's first pool.
     """
 
     def __init__(self, reactor: Reactor, maker: Branch, *, size: int, queue_size: int,
                  queue_delay: float = 0.0, quotas: Quotas | None = None, max_sessions: int = -1,
                  surplus: int = SURPLUS, room: int = 0, first: int = 0, book: Book | None = None,
-                 bounds: SeatBounds = NO_BOUNDS, name: str = "", bound: str = "max_sessions") -> None:
+                 bounds: SeatBounds = NO_BOUNDS, beyond: Beyond = NOT_BEYOND, name: str = "",
+                 bound: str = "max_sessions") -> None:
         # Without other ledgers in `book` this is the first pool, which has the fast path; the others grow.
         self._reactor = reactor
         self.now = reactor.now
         self._maker = maker
         self.workforce = Workforce(reactor, maker, self, size, surplus=surplus, room=room, first=first,
-                                   grows=book is not None and bool(book.ledgers), bounds=bounds)
-        self.ledger = Ledger(quotas, self.workforce.with_held, book)
-        self.queue: FairQueue[Ticket] = FairQueue(queue_size, self.ledger.running)
+                                   grows=book is not None and bool(book.ledgers), bounds=bounds, beyond=beyond)
+        self.ledger = Ledger(quotas, lambda more: self.workforce.with_held(more) + beyond.jobs, book)
+        self.capacity = Capacity(reactor, self)
+        self.queue: FairQueue[Ticket] = FairQueue(queue_size + beyond.jobs, self.ledger.running)
         self._backlog = Backlog(queue_delay, size)
         self.admission = Admission(reactor, self, self.workforce, self.queue, self._backlog, self.ledger)
         self._running = set[Ticket]()
@@ -179,7 +182,7 @@ class Pool:
         """Apply *quotas* from now on; running and waiting jobs, and open sessions and sandboxes, aren't affected."""
         self.most_sessions = sessions_of(max_sessions, self.workforce.size, self.workforce.room)
         self.ledger.quotas = quotas
-        self.queue.size = queue_size
+        self.queue.size = queue_size + self.workforce.beyond.jobs
         self._backlog.delay = queue_delay
         self.admission.serve()
 
@@ -203,6 +206,7 @@ class Pool:
         ticket = Ticket(job, done, self, self.now(), user=user, runner=start.runner)
         self._running.add(ticket)
         self.ledger.start(user, job.limits.memory)
+        self.capacity.started(ticket)
         worker = self.workforce.offers[start.runner]
         self._backlog.started(worker.slot, start.started)
         try:
@@ -221,6 +225,7 @@ class Pool:
             return False
         self._running.discard(ticket)
         self.ledger.end(ticket.user, ticket.job.limits.memory)
+        self.capacity.ended(ticket)
         return True
 
     def start(self, ticket: Ticket, worker: Worker) -> None:
@@ -234,6 +239,7 @@ class Pool:
             self._lend(ticket, ticket.take, worker)
             return
         self._running.add(ticket)
+        self.capacity.started(ticket)
         self._backlog.started(worker.slot, self.now())
         try:
             execution = worker.leasing.run(ticket)
@@ -246,6 +252,7 @@ class Pool:
             ticket.execution = execution
             ticket.runner = worker.running
             worker.leasing.lent(ticket)
+        self.workforce.balance()
 
     def _lend(self, ticket: Ticket, take: Callable[[Worker], bool], worker: Worker) -> None:
         try:
@@ -301,7 +308,7 @@ class Pool:
         self._forget(ticket)
         ticket.execution = None
         ticket.losses += 1
-        worker = self.workforce.free()
+        worker = self.workforce.free() if self.capacity.carries(ticket) else None
         if ticket.done is None:
             self.check_drained()
         elif ticket.losses > _LOSSES:
@@ -411,6 +418,10 @@ class Pool:
 
     def _hold(self, more: int) -> None:
         self.workforce.hold(more)
+        self.resized()
+
+    def resized(self) -> None:
+        """For the workforce: more or fewer workers are to be there."""
         self._backlog.workers = self.workforce.wanted - self.workforce.held
 
     @property
@@ -439,6 +450,7 @@ class Pool:
         self._mending = None
         now = self.now()
         in_any_case(self.workforce.make_missing, partial(self.admission.expire_overdue, now), self.admission.serve,
+                    *([self.capacity.wake] if self.queue else []),
                     partial(self._cut_overdue, now), self.check_drained)
 
     # --- the end --------------------------------------------------------------
@@ -450,6 +462,7 @@ class Pool:
         """
         self._why = why or self._why
         self.admission.shedding.stop()
+        self.capacity.stop()
         self.workforce.stop_offering()
         self._draining = self.admission.closed = True
         self._drained = done
@@ -510,6 +523,11 @@ class Pool:
     def running(self) -> dict[int, Ticket]:
         """The running tickets, by the number of their runner."""
         return {ticket.runner: ticket for ticket in self._running}
+
+    @property
+    def most_jobs(self) -> int:
+        """How many jobs may run at once."""
+        return self.workforce.size + self.workforce.beyond.jobs
 
     @property
     def any_free(self) -> bool:

@@ -219,6 +219,10 @@ class Runner:
         finally:
             self._ticking.release()
 
+    def runnable(self) -> bool:
+        """Whether the job's first task runs now, or waits for a processor; LeewardError, OSError if it has gone."""
+        return is_runnable(self._job_pid if self._job_pid >= 0 else self._job())
+
     def signal(self, number: int) -> bool:
         """Send a signal to the job's process. Returns False if it was gone."""
         try:
@@ -294,6 +298,12 @@ def job_of(init: int) -> int:
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{init}/task/{init}/children") as file:
         return int(file.read().split()[0])
     raise LeewardError(f"init {init} has no child")
+
+
+def is_runnable(task: int) -> bool:
+    """Whether *task*, in the daemon's pid namespace, runs or waits for a processor; OSError if it has gone. proc(5)."""
+    with open(f"/proc/{task}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2][:3] == b" R "
 
 
 #: Called with the runner, the layer (or ""), and the reason.
