@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from leeward.client.file_calls import FileChange, FileInfo, FileMatch
     from leeward.client.file_trees import Transfer
     from leeward.client.files import Files
+    from leeward.client.many import MapEnd, MapProgress
     from leeward.client.mounts import Mount
     from leeward.client.process import Kernel, Process
     from leeward.client.sandbox import Sandbox
@@ -79,10 +80,11 @@ __all__ = [
     "BadReply", "BuildFailed", "Busy", "Cancelled", "Chunk", "Client", "CommandNotFound", "DaemonAway", "DaemonError",
     "Destroyed", "EditError", "EgressAsk", "FetchError", "FetchFailed", "Fetched", "FileChange", "FileInfo",
     "FileMatch", "Files", "FolderChange", "Forbidden", "JobError", "Kernel", "LeewardError", "LeftOut",
-    "LeftOutReason", "Limit", "Mount", "NetworkingDisabled", "NoAnswer", "Outcome", "PathTraversal", "PoolFailed",
-    "Process", "ProcessOver", "QueueTimeout", "Refused", "RequestRejected", "Result", "Sandbox", "SandboxOver",
-    "Session", "SessionOver", "ShuttingDown", "Stale", "Timeout", "ToolboxNotAvailable", "Transfer",
-    "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError", "WorkdirSandbox",
+    "LeftOutReason", "Limit", "MapEnd", "MapProgress", "Mount", "NetworkingDisabled", "NoAnswer", "Outcome",
+    "PathTraversal", "PoolFailed", "Process", "ProcessOver", "QueueTimeout", "Refused", "RequestRejected", "Result",
+    "Sandbox", "SandboxOver", "Session", "SessionOver", "ShuttingDown", "Stale", "Timeout", "ToolboxNotAvailable",
+    "Transfer", "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError",
+    "WorkdirSandbox",
 ]
 
 #: The modules of leeward.client that have the names; all others are in leeward.spec.outcome or leeward.errors.
@@ -92,11 +94,11 @@ _IN_CLIENT = {
     "BuildFailed": "environments", "Chunk": "sandbox_calls", "Client": "blocking", "CommandNotFound": "workdir_errors",
     "Destroyed": "workdir_errors", "EgressAsk": "egress_asks", "FetchError": "workdir_errors", "Fetched": "fetching",
     "FileChange": "file_calls", "FileInfo": "file_calls", "FileMatch": "file_calls", "Files": "files",
-    "FolderChange": "changes", "Kernel": "process", "Mount": "mounts", "NetworkingDisabled": "workdir_errors",
-    "PathTraversal": "workdir_errors", "Process": "process", "Sandbox": "sandbox", "Session": "session",
-    "Timeout": "workdir_errors", "ToolboxNotAvailable": "workdir_errors", "Transfer": "file_trees",
-    "WorkdirEntry": "workdir_files", "WorkdirError": "workdir_errors", "WorkdirIoError": "workdir_errors",
-    "WorkdirRuntimeError": "workdir_errors", "WorkdirSandbox": "workdir",
+    "FolderChange": "changes", "Kernel": "process", "MapEnd": "many", "MapProgress": "many", "Mount": "mounts",
+    "NetworkingDisabled": "workdir_errors", "PathTraversal": "workdir_errors", "Process": "process",
+    "Sandbox": "sandbox", "Session": "session", "Timeout": "workdir_errors", "ToolboxNotAvailable": "workdir_errors",
+    "Transfer": "file_trees", "WorkdirEntry": "workdir_files", "WorkdirError": "workdir_errors",
+    "WorkdirIoError": "workdir_errors", "WorkdirRuntimeError": "workdir_errors", "WorkdirSandbox": "workdir",
 }
 _IN_OUTCOME = ("JobError", "LeftOut", "LeftOutReason", "Limit", "Outcome", "Result")
 

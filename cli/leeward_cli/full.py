@@ -16,7 +16,7 @@ FILES = {
     "agent": "agent", "apply": "overlays", "approvals": "approvals", "audit": "audit", "bench": "bench.report",
     "checkpoint": "overlays", "config": "library", "cp": "copying", "daemon": "daemon_commands",
     "diff": "overlays", "discard": "overlays", "doctor": "doctor", "egress": "egress", "env": "environments",
-    "explain": "logs", "fetch": "fetching", "logs": "logs", "mcp": "mcp", "profiles": "profiles",
+    "explain": "logs", "fetch": "fetching", "logs": "logs", "map": "mapping", "mcp": "mcp", "profiles": "profiles",
     "python": "sandboxes", "restore": "overlays", "sandbox": "sandboxes", "selftest": "selftest.command",
     "shell": "sandboxes", "shell-prefix": "agents_outside", "top": "top",
 }

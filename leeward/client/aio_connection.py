@@ -162,7 +162,7 @@ class AsyncConnection:
             data = frame(payload) if slot is None else self._conversation.by_slot(number, slot, len(payload))
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._futures[number] = future, self._handed + len(self._output)
-        self._send(data)
+        self._send(data, soon=len(self._futures) > 1)  # one of several may wait for the others
         if begin is not None:
             begin(number)
         if self._beat is None:
@@ -183,8 +183,11 @@ class AsyncConnection:
             if slots is not None and slot is not None:
                 slots.free(slot)
 
-    def _send(self, data: bytes) -> None:
-        if not self._output and self._error is None:
+    def _send(self, data: bytes, *, soon: bool = False) -> None:
+        """Send *data* now, or *soon*, with what else is sent in this iteration of the loop."""
+        if soon and not self._output and self._error is None:
+            self._loop.call_soon(self._flush)
+        elif not self._output and self._error is None:
             try:
                 sent = self._socket.send(data)
                 self._handed += sent
@@ -197,6 +200,11 @@ class AsyncConnection:
             if data:
                 self._loop.add_writer(self._socket.fileno(), self._writable)
         self._output += data
+
+    def _flush(self) -> None:
+        if self._output and self._error is None:
+            self._loop.add_writer(self._socket.fileno(), self._writable)
+            self._writable()
 
     def _writable(self) -> None:
         try:
