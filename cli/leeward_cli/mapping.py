@@ -33,13 +33,16 @@ _EACH_S, _WIDTH = 0.1, 30
 @click.option("--ordered", is_flag=True, help="Results in the order of the jobs; else as they end.")
 @click.option("--at-once", metavar="N", type=click.IntRange(1), help="Jobs that are sent at once at most.  [default: 256]")
 @click.option("-t", "--timeout", metavar="S", type=float, help="Seconds that a job may run.")
+@click.option("--wall", metavar="S", type=float, help="Seconds that it may run in all, if --timeout is to count none for"
+                                                       " which it had no processor.")
+@click.option("--cpu-time", metavar="S", type=float, help="Seconds of processor time that its processes may use.")
 @click.option("--memory", metavar="SIZE", help="Memory that a job may use: 64M, 1G, 512MiB, or bytes.")
 @click.option("--output", metavar="SIZE", help="Bytes that a job may write to stdout and stderr together.")
 @click.option("--processes", metavar="N", type=int, help="Processes and threads that a job may have at once.")
 @click.option("--environment", metavar="NAME", help="An interpreter with its packages, of the daemon's configuration.")
 @click.argument("file", metavar="FILE")
-def map(socket: str | None, results: str | None, ordered: bool, at_once: int | None, timeout: float | None,
-         memory: str | None, output: str | None, processes: int | None, environment: str | None, file: str) -> int:
+def map(socket: str | None, results: str | None, ordered: bool, at_once: int | None, memory: str | None,
+        output: str | None, file: str, **given: Any) -> int:
     """
     Run a job for each line of FILE (- is standard input), and print a line of JSON for each result.
 
@@ -51,15 +54,17 @@ def map(socket: str | None, results: str | None, ordered: bool, at_once: int | N
     else the number of the line. A line of a result has the `id`, a hash of the job, and what `exec --json` prints, or
     `refused` with the reason. The exit status is 1 if a job was refused.
     """
-    options = {name: value for name, value in {
-        "timeout": timeout, "memory": memory and parse_size(memory), "output": output and parse_size(output),
-        "processes": processes, "environment": environment}.items() if value is not None}
+    try:
+        given |= {"memory": memory and parse_size(memory), "output": output and parse_size(output)}
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    options = {name: value for name, value in given.items() if value is not None}
     with _opened(file) as lines, _Results(results) as written:
         jobs = _Jobs(lines, written.known)
         bar = _Bar(lines if file != "-" else None)
         refused = 0
         with leeward.Client(socket) as client:
-            for one in client.map(jobs, ordered=ordered, at_once=at_once, progress=bar.show, **options):  # type: ignore[arg-type]  # checked by the client
+            for one in client.map(jobs, ordered=ordered, at_once=at_once, progress=bar.show, **options):
                 refused += one.error is not None
                 written.add({**jobs.names.pop(one.number), **_row(one)})
         bar.end()
@@ -122,8 +127,8 @@ def _row(one: MapEnd) -> dict[str, Any]:
     return {
         "outcome": result.outcome.value, "exit_code": result.exit_code, "limit": result.limit and result.limit.value,
         "stdout": result.stdout_text, "stderr": result.stderr_text, "truncated": result.truncated,
-        "duration": result.duration, "cpu_time": result.cpu_time, "memory_peak": result.memory_peak,
-        "denied": dict(result.denied), "value": result.value, "hint": result.hint,
+        "duration": result.duration, "starved": result.starved, "cpu_time": result.cpu_time,
+        "memory_peak": result.memory_peak, "denied": dict(result.denied), "value": result.value, "hint": result.hint,
         "error": error and {"type": error.type, "message": error.message, "traceback": error.traceback}}
 
 

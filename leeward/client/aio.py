@@ -72,6 +72,10 @@ class AsyncClient(AsyncCalls):
             display (bool): collect what the code shows (the value of its last expression, `display(...)`, figures of
                 matplotlib) in `Result.results`, and the value's repr in `Result.value`. Not with `module`.
             timeout (float): seconds that the job may run; time in the queue doesn't count.
+            wall (float): seconds that it may run in all; `timeout` then counts only the time for which the job ran or
+                waited by itself, and not that for which it could have run and had no processor (`Result.starved`). A
+                job that reaches this bound with time left has the outcome `internal`: the machine was too busy.
+            cpu_time (float): seconds of processor time of all its processes together.
             memory (int | str): bytes, or a size such as "512M", for all the job's processes and files together.
             processes (int): processes and threads at once.
             descriptors (int): open descriptors in each process.

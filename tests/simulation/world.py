@@ -90,6 +90,7 @@ class World:
         self.clients = [Client(self, number, USERS[number % len(USERS)]) for number in range(CLIENTS)]
         self.stopping = self.drained = False
         self.stands = True  # the zygote
+        self.reaches_out = False
         self.zygotes = self
         self._waiting: list[Worker] = []  # for its order
         self.bound = (what.queue_timeout + _LOSSES * _AGAIN_S + (_LOSSES + 1) * 1.0 + what.seconds + _WORKER_S)
@@ -196,6 +197,9 @@ class World:
 
     def runner_made(self) -> None:
         return
+
+    def job_again(self, ticket: Any, result: Any) -> None:
+        self.kernel.note(f"job {ticket.number} is run again")
 
     def job_ended(self, ticket: Any, report: Any) -> None:
         return

@@ -353,9 +353,12 @@ class Admission:
             self._pool.check_drained()
 
     def refuse(self, ticket: Ticket, why: Refused) -> None:
-        """Refuse a ticket that was removed from the queue."""
+        """Refuse a ticket that was removed from the queue; one that the machine has ended has an internal result."""
         if ticket.deadline is not None:
             ticket.deadline.cancel()
+        if ticket.careful:  # a refusal says that nothing of it has run
+            self._pool.give_up(ticket, why)
+            return
         self.refused += 1
         ticket.answer(Report(refusal=why))
 

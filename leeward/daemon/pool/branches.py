@@ -36,6 +36,7 @@ from leeward.errors import BadRequest, Busy, KernelRefusal, LeewardError, PoolFa
 from leeward.isolation.cgroup.v1_worker import V1Worker
 from leeward.isolation.cgroup.v2 import V2Worker
 from leeward.isolation.plan import ZygotePlan
+from leeward.spec.outcome import Result
 from leeward.spec.pool_key import PoolKey
 from leeward.spec.sandbox import SandboxSpec
 
@@ -130,9 +131,19 @@ class Branch:
         if self._troubled is not None and not self.stood:
             self._reactor.soon(self._troubled)
 
+    def job_again(self, ticket: Ticket, result: Result) -> None:
+        """Note that the machine has ended a job, which is run again."""
+        self.log.warning("job is run again", job=ticket.number, user=ticket.user,
+                         error="" if result.error is None else result.error.message, seconds=round(result.duration, 6))
+
     def job_ended(self, ticket: Ticket, report: Report) -> None:
         self.zygotes.job_ended()
         self._engine.job_ended(ticket, report)
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether its jobs may reach something outside of their sandboxes."""
+        return self.settings.egress is not None
 
     @property
     def busy(self) -> bool:

@@ -13,11 +13,13 @@ is admitted by what there is at the moment:
 While jobs wait, a look every LOOK_S seconds finds which jobs compute: those whose first task runs or waits for a
 processor at that moment, or which have used a part of the time since the last look. A job that sleeps or waits costs
 memory alone, and is looked at less often.
+
+While jobs run beyond the own workers and hardly any memory is left, the one that started last is ended, and goes back
+to the head of the queue if nobody outside has seen anything of it: before the kernel chooses a process.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.run.verdict import Stop
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup import hierarchy
 
@@ -41,8 +44,9 @@ _AGAIN = 8
 AHEAD, STANDBY = 16, 1
 #: Seconds for which a job may still be about to take the memory of its limit.
 _YOUNG_S = 0.25
-#: The part of the memory that is left to others than jobs beyond the own workers.
-_RESERVE = 8
+#: The part of the memory that is left to others than jobs beyond the own workers, and the part with less of which one of
+#: these jobs has to go; it is looked at every _GUARD_S seconds.
+_RESERVE, _LEAST, _GUARD_S = 8, 32, 0.1
 
 
 @dataclass(slots=True)
@@ -59,7 +63,7 @@ class Capacity:
     def __init__(self, reactor: Reactor, pool: Pool,
                  memory: Callable[[], tuple[int, int]] = hierarchy.memory_left) -> None:
         self._reactor, self._pool, self._memory = reactor, pool, memory
-        self._processors = len(os.sched_getaffinity(0))
+        self._processors = hierarchy.processors()
         self._samples: dict[Ticket, _Sample] = {}
         self._waiting: dict[Ticket, None] = {}  # jobs that wait by themselves; the one that was seen last is last
         self._connections: Counter[int] = Counter()
@@ -67,6 +71,8 @@ class Capacity:
         self._left = 0  # bytes of memory for further jobs
         self._looked = float("-inf")
         self._timer: Timer | None = None
+        self._beyond: dict[Ticket, None] = {}  # jobs that started beyond the own workers, the last one last
+        self._guard: Timer | None = None
         self.jobs = 0  # that run, without those of sessions
 
     # --- for the pool ---------------------------------------------------------
@@ -79,11 +85,15 @@ class Capacity:
             memory = ticket.job.limits.memory
             self._young.append((self._reactor.now(), memory))
             self._left -= memory
+            self._beyond[ticket] = None
+            if self._guard is None:
+                self._guard = self._reactor.after(_GUARD_S, self._guard_memory)
 
     def ended(self, ticket: Ticket) -> None:
         self.jobs -= 1
         self._waiting.pop(ticket, None)
         self._samples.pop(ticket, None)
+        self._beyond.pop(ticket, None)
         self._connections[ticket.connection] -= 1
         if not self._connections[ticket.connection]:
             del self._connections[ticket.connection]
@@ -91,6 +101,8 @@ class Capacity:
     def carries(self, ticket: Ticket) -> bool:
         """Whether *ticket* may run now, if a worker is free."""
         workforce, ledger = self._pool.workforce, self._pool.ledger
+        if ticket.careful and self.jobs and self._memory_left()[1] < ticket.job.limits.memory:
+            return False
         if not workforce.beyond.jobs or ticket.take is not None:
             return True
         if self.jobs < workforce.own and ledger.leaves_others(ticket.user, workforce.own + workforce.held):
@@ -118,7 +130,7 @@ class Capacity:
         return self.jobs - len(self._waiting)
 
     @property
-    def _bound(self) -> int:
+    def _bound(self) -> float:
         return PER_PROCESSOR * self._processors
 
     # --- looking --------------------------------------------------------------
@@ -148,7 +160,7 @@ class Capacity:
         self._looked = now
         while self._young and now - self._young[0][0] > _YOUNG_S:
             self._young.popleft()
-        total, left = self._memory()
+        total, left = self._memory_left()
         self._left = left - total // _RESERVE - sum(memory for _, memory in self._young)
         again = list(islice(self._waiting, _AGAIN))
         for ticket in again:
@@ -156,6 +168,25 @@ class Capacity:
         for ticket in self._pool.tickets:
             if ticket.session is None and ticket not in self._waiting:
                 self._judge(ticket, now)
+
+    def _memory_left(self) -> tuple[int, int]:
+        """What there is of memory, and what is left; neither if the daemon can't read that, for want of a descriptor say."""
+        try:
+            return self._memory()
+        except (OSError, ValueError, StopIteration):
+            return 0, 0
+
+    def _guard_memory(self) -> None:
+        """End the job that started last beyond the own workers if hardly any memory is left."""
+        self._guard = None
+        if not self._beyond:
+            return
+        self._guard = self._reactor.after(_GUARD_S, self._guard_memory)
+        total, left = self._memory_left()
+        if left < total // _LEAST:
+            last = next((ticket for ticket in reversed(self._beyond) if ticket.unseen), None)
+            if last is not None and last.execution is not None and not last.execution.stopped:
+                last.execution.stop(Stop.HOST)
 
     def _judge(self, ticket: Ticket, now: float) -> None:
         """See whether *ticket*'s job has computed since it was seen last."""
@@ -180,6 +211,8 @@ class Capacity:
         self._pool.broken(error)
 
     def stop(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
+        """Look no more: no job starts any more."""
+        for timer in (self._timer, self._guard):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._guard = None

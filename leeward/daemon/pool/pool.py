@@ -2,7 +2,9 @@
 The pool: jobs in a bounded queue, workers that take them, replacements for workers that end.
 
 Always: every submitted job gets exactly one report. A job whose code no runner had in full goes back to the head of the
-queue; a job that had started is never run again.
+queue. So does one that the machine has ended, for the host's memory or with its worker, if nobody outside has seen
+anything of it: no egress, no function of its client, no output before its end. No other job that had started is run
+again.
 
 At the end of its service waiting jobs are refused at once. Running jobs have time until a deadline, are then stopped,
 and are answered when their processes have ended, or after _CUT_S.
@@ -29,7 +31,7 @@ from leeward.daemon.pool.workforce import Workforce
 from leeward.daemon.run.execution import Execution
 from leeward.daemon.run.lease import Lease
 from leeward.daemon.run.report import Report, internal
-from leeward.daemon.run.verdict import Stop, bug, why_ended
+from leeward.daemon.run.verdict import Stop, bug, lost, why_ended
 from leeward.daemon.worker.worker import Worker
 from leeward.errors import BadRequest, Busy, LeewardError, Refused, ShuttingDown
 from leeward.spec.job import Job
@@ -77,9 +79,17 @@ class Ticket:
     runner: int = 0  # the number of the runner that has the job, or had it; 0 before
     waited: float = 0.0  # seconds for which the job has waited for a worker
     cancelled: bool = False  # `cancel` was called
+    careful: bool = False  # the machine has ended it once: it starts if its whole limit of memory is there
     client: ReplyAddress | None = None
     session: PoolSession | None = None  # the session in which it runs, if any
     take: Callable[[Worker], bool] | None = None
+
+    @property
+    def unseen(self) -> bool:
+        """Whether nobody outside has seen anything of the job, which may then be run again."""
+        execution = self.execution
+        return (self.session is None and self.take is None and self.job.functions is None
+                and execution is not None and not execution.output.seen and not self.pool.reaches_out)
 
     @property
     def connection(self) -> int:
@@ -271,12 +281,19 @@ class Pool:
             self.lost(ticket)
 
     def finished(self, ticket: Ticket, report: Report) -> None:
+        result = report.result
+        if (result is not None and lost(result.outcome, result.error) and ticket.done is not None and ticket.unseen
+                and ticket.losses < _LOSSES and not self._draining):
+            report.close()
+            self._maker.job_again(ticket, result)
+            ticket.careful = True
+            self.lost(ticket)
+            return
         if ticket.session is not None:
             self._running.discard(ticket)  # the session's worker counts for its user until the lease is over
         elif not self._forget(ticket):
             ticket.answer(report)  # it was answered when its worker failed
             return
-        result = report.result
         if result is not None and result.outcome is not Outcome.INTERNAL:
             self.done += 1
         else:
@@ -285,6 +302,11 @@ class Pool:
         if self.queue:
             self.admission.serve()  # jobs that waited for their user's quota
         self.check_drained()
+
+    def give_up(self, ticket: Ticket, why: Refused) -> None:
+        """For the admission: answer a job that the machine has ended, and that can't be run again for the reason *why*."""
+        self.failed += 1
+        self._answer(ticket, internal("WorkerLost", f"the machine has ended it, and it wasn't run again: {why.message}"))
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
         """Answer a job that a bug of leeward has ended."""
@@ -304,7 +326,7 @@ class Pool:
         ticket.execution = None  # it refers to the ticket: the job's contents would stay until the collector comes
 
     def lost(self, ticket: Ticket) -> None:
-        """For a ticket: its runner died before it had the code. Put it back at the head of the queue."""
+        """For a ticket: its runner died before it had the code, or may have it again. Put it at the head of the queue."""
         self._forget(ticket)
         ticket.execution = None
         ticket.losses += 1
@@ -321,7 +343,7 @@ class Pool:
         elif worker is not None:
             self.start(ticket, worker)
         else:
-            self.admission.wait_again(ticket, _AGAIN_S)
+            self.admission.wait_again(ticket, max(_AGAIN_S, ticket.job.limits.time if ticket.careful else 0.0))
 
     # --- sessions and live sandboxes ------------------------------------------
 
@@ -523,6 +545,11 @@ class Pool:
     def running(self) -> dict[int, Ticket]:
         """The running tickets, by the number of their runner."""
         return {ticket.runner: ticket for ticket in self._running}
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether its jobs may reach something outside of their sandboxes."""
+        return self._maker.reaches_out
 
     @property
     def most_jobs(self) -> int:

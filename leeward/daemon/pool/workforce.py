@@ -154,6 +154,9 @@ class Workforce:
         if self.by_slot.get(worker.slot) is worker:
             del self.by_slot[worker.slot]
         self._idle.pop(worker, None)
+        if worker.lean and not self._work.queue:  # nobody waits for another one in its place
+            self._extra = min(self._extra, self._needed(0))
+            self._work.resized()
         self.recycled += 1
         failures = self._failures.get(worker.slot, 0)
         if self._work.over:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import posixpath
 from collections.abc import Iterable, Iterator
 
@@ -95,6 +96,34 @@ def memory_left() -> tuple[int, int]:
     return total, left
 
 
+def processors() -> float:
+    """The processors that this process may use: those that it may run on, or less where a cgroup above has a quota."""
+    bounds = [float(len(os.sched_getaffinity(0)))]
+    for each in here():
+        names = ("cpu.max",) if each.version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        for folder in _folders(each, "cpu"):
+            with contextlib.suppress(OSError, ValueError, IndexError):  # version 2's root has none
+                words = [word for name in names for word in _text(f"{folder}/{name}").split()]
+                quota, period = int(words[0]), int(words[1])  # "max": no number
+                bounds += [quota / period] if quota > 0 else []
+    return min(bounds)
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read()
+
+
+def _folders(each: Hierarchy, controller: str) -> Iterator[str]:
+    """The folders of this process's group in a hierarchy with *controller*, and of those above, up to the mount."""
+    folder = each.own
+    while (each.version == 2 or controller in each.controllers) and folder.startswith(each.mount):
+        yield folder
+        if folder == each.mount:
+            break
+        folder = posixpath.dirname(folder)
+
+
 def _row(meminfo: str, name: str) -> int:
     return next(int(line.split()[1]) << 10 for line in meminfo.splitlines() if line.startswith(f"{name}:"))
 
@@ -127,12 +156,7 @@ def limit_files(hierarchies: Iterable[Hierarchy]) -> Iterator[str]:
     """The control files that may have a limit: those of this process's groups and of the groups above, up to the mount."""
     for each in hierarchies:
         name = "memory.max" if each.version == 2 else "memory.limit_in_bytes"
-        folder = each.own
-        while (each.version == 2 or "memory" in each.controllers) and folder.startswith(each.mount):
-            yield f"{folder}/{name}"
-            if folder == each.mount:
-                break
-            folder = posixpath.dirname(folder)
+        yield from (f"{folder}/{name}" for folder in _folders(each, "memory"))
 
 
 def _limits(hierarchies: Iterable[Hierarchy]) -> Iterator[str]:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from leeward.daemon.pool.begin import Beyond
-from leeward.daemon.pool.capacity import AHEAD, LOOK_S, STANDBY, Capacity
+from leeward.daemon.pool.capacity import _GUARD_S, AHEAD, LOOK_S, STANDBY, Capacity
+from leeward.daemon.run.verdict import Stop
+from leeward.isolation.cgroup import hierarchy
 
 GIB = 1 << 30
 #: Of the pool: two own workers, and two processors.
@@ -20,6 +22,7 @@ class Job:
     """A ticket whose job sleeps, or computes."""
 
     take = session = None
+    careful, unseen = False, True
 
     def __init__(self, *, computes: bool = False, user: int = 1, connection: int = 1, memory: int = GIB) -> None:
         self.user, self.connection = user, connection
@@ -27,36 +30,36 @@ class Job:
         self.used = 0.0
         self.computes = computes
         leaf = SimpleNamespace(cpu_time=lambda: self.used)
-        self.execution = SimpleNamespace(runner=SimpleNamespace(runnable=lambda: self.computes, leaf=leaf))
+        self.stops: list[Stop] = []
+        self.execution = SimpleNamespace(runner=SimpleNamespace(runnable=lambda: self.computes, leaf=leaf),
+                                         stopped=False, stop=self.stops.append)
 
 
 class Timers:
-    """A reactor's timers, of which the last is due."""
+    """A reactor's timers: of looks, and of the guard of memory."""
 
     def __init__(self) -> None:
         self.time = 100.0
-        self.call: Callable[[], None] | None = None
+        self.calls: dict[float, Callable[[], None]] = {}
 
     def now(self) -> float:
         return self.time
 
     def after(self, seconds: float, call: Callable[[], None]) -> Any:
-        self.call = call
+        self.calls[seconds] = call
         return SimpleNamespace(cancel=lambda: None)
 
-    def look(self) -> None:
-        """Let the next look come."""
-        call, self.call = self.call, None
-        self.time += LOOK_S
-        assert call is not None
-        call()
+    def come(self, seconds: float = LOOK_S) -> None:
+        """Let the timer of so many *seconds* come."""
+        self.time += seconds
+        self.calls.pop(seconds)()
 
 
 class Stand:
     """A capacity with a pool around it that has what it asks for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, beyond: int = 50, left: int = 40 * GIB) -> None:
-        monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+        monkeypatch.setattr(hierarchy, "processors", lambda: 2.0)
         self.timers, self.running, self.left = Timers(), list[Any](), left
         self.grown: list[int] = []
         self.workforce = SimpleNamespace(beyond=Beyond(beyond, 1000), own=OWN, held=0, offers={}, closed=False,
@@ -160,16 +163,16 @@ def test_workers_are_made_for_jobs_that_wait(stand: Stand) -> None:
     stand.seen()
     stand.queue += [Job()] * 3
     stand.capacity.wake()
-    stand.timers.look()
+    stand.timers.come()
     stand.queue += [Job()] * 100
-    stand.timers.look()
+    stand.timers.come()
     for job in stand.running:
         job.computes = True
     stand.start(Job(computes=True), Job(computes=True))
-    stand.timers.look()
-    stand.timers.look()
+    stand.timers.come()
+    stand.timers.come()
     stand.left = 0
-    stand.timers.look()
+    stand.timers.come()
     assert [OWN + 3, OWN + AHEAD, 4 + STANDBY, 4 + STANDBY] == stand.grown
 
 
@@ -177,8 +180,8 @@ def test_nothing_is_looked_at_while_nothing_waits(stand: Stand) -> None:
     stand.queue.append(Job())
     stand.capacity.wake()
     stand.queue.clear()
-    stand.timers.look()
-    assert stand.timers.call is None
+    stand.timers.come()
+    assert not stand.timers.calls
 
 
 def test_offers_to_the_fast_path_are_for_own_workers(stand: Stand) -> None:
@@ -205,3 +208,45 @@ def test_the_books_are_empty_when_all_has_ended(stand: Stand) -> None:
         stand.end(job)
     capacity = stand.capacity
     assert (0, 0, 0, 0) == (capacity.jobs, len(capacity._samples), len(capacity._waiting), len(capacity._connections))
+
+
+def test_the_last_job_beyond_goes_when_memory_is_short(stand: Stand) -> None:
+    """Not one of the own workers, nor one of which somebody outside has seen something."""
+    jobs = [Job() for _ in range(5)]
+    stand.start(*jobs)
+    jobs[-1].unseen = False
+    stand.timers.come(_GUARD_S)
+    assert [[]] * 5 == [job.stops for job in jobs]
+    stand.left = GIB
+    stand.timers.come(_GUARD_S)
+    assert [[], [], [], [Stop.HOST], []] == [job.stops for job in jobs]
+    for job in jobs[2:]:
+        stand.end(job)
+    stand.timers.come(_GUARD_S)
+    assert not stand.timers.calls
+    assert [[]] * 3 == [job.stops for job in jobs[:3]]
+
+
+def test_a_job_that_the_machine_has_ended_waits_for_its_whole_limit(stand: Stand) -> None:
+    """Or for the end of all others."""
+    careful = Job(memory=2 * GIB)
+    careful.careful = True
+    stand.left = GIB
+    assert stand.carries(careful)
+    stand.start(Job())
+    assert not stand.carries(careful)
+    stand.left = 3 * GIB
+    assert stand.carries(careful)
+
+
+def test_memory_that_cannot_be_read_is_none(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No job starts beyond the own workers, and none is ended."""
+    def unreadable() -> tuple[int, int]:
+        raise OSError(24, "too many open files")
+
+    jobs = [Job() for _ in range(3)]
+    stand.start(*jobs)
+    monkeypatch.setattr(stand.capacity, "_memory", unreadable)
+    assert not stand.carries(Job())
+    stand.timers.come(_GUARD_S)
+    assert [[]] * 3 == [job.stops for job in jobs]

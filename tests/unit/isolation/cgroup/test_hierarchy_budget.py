@@ -56,3 +56,20 @@ def test_a_group_leaves_less_than_the_host(version: int, tmp_path: Path, monkeyp
     monkeypatch.setattr(hierarchy, "_bounded", lambda: files)
 
     assert (9_000_000, 1_500_000) == hierarchy.memory_left()
+
+
+@pytest.mark.parametrize(("files", "processors"), [
+    ({"cpu.max": "max 100000"}, 8), ({"cpu.max": "150000 100000"}, 1.5), ({}, 8),
+    ({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, 8),
+    ({"cpu.cfs_quota_us": "200000", "cpu.cfs_period_us": "50000"}, 4)])
+def test_a_quota_of_a_group_above_bounds_the_processors(files: dict[str, str], processors: float, tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text + "\n")
+    (tmp_path / "own").mkdir()
+    version = 1 if "cpu.cfs_quota_us" in files else 2
+    monkeypatch.setattr(hierarchy, "here", lambda: (
+        Hierarchy(version, frozenset({"cpu"} if version == 1 else ()), str(tmp_path), str(tmp_path / "own")),))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+
+    assert processors == hierarchy.processors()
