@@ -80,6 +80,7 @@ class FakeDaemon:
         return HeldTicket(self, job)
 
     most_sessions = 0
+    most_jobs = 4
     crowded = False
     status: Mapping[str, Any] = {"workers": {"total": 4}, "uptime": 1.5}  # nobody changes it
 
