@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from leeward.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from leeward.errors import Refused

@@ -126,7 +126,8 @@ class _Caller:
             until = None if seconds is None else time.monotonic() + seconds
             answer, self._connections[number] = await self.client.ask_within(op, fields, until, more.get("packages", ()))
             return answer
-        reply, descriptors = await self.client.ask(op, fields, seconds, begun, more.get("packages", ()))  # type: ignore[arg-type]
+        packages = more.get("packages", ())
+        reply, descriptors = await self.client.ask(op, fields, seconds, begun, packages)  # type: ignore[arg-type]
         return reply, descriptors
 
     def cancel(self, number: int) -> None:

@@ -16,9 +16,9 @@ import fcntl
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from leeward.apps.fleet.carrier import MOST, MOST_BYTES, Answered, Call
+from leeward.apps.fleet.carrier import MOST, MOST_BYTES, Call
 from leeward.apps.fleet.node_client import NodeClient
 from leeward.client.arena import SEALS
 from leeward.client.conversation import answered
@@ -28,6 +28,7 @@ from leeward.errors import DaemonAway, DaemonError, NoAnswer, RequestRejected, q
 from leeward.wire.replies import Reply
 
 if TYPE_CHECKING:
+    from leeward.apps.fleet.ray_nodes import ReachedCarrier
     from leeward.client.aio_connection import AsyncConnection
     from leeward.client.aio_live_output import AwaitedBesideJob
     from leeward.client.conversation import Answer
@@ -40,16 +41,6 @@ T = TypeVar("T")
 _CLOSE_S = 1.0
 
 
-class Far(Protocol):
-    """A Carrier on another machine. A call that raises anything has lost the node."""
-
-    async def submit(self, calls: list[Call]) -> None: ...
-
-    async def fetch(self) -> list[Answered]: ...
-
-    async def close(self) -> None: ...
-
-
 class _Pending:
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -60,10 +51,10 @@ class _Pending:
 class FarClient(NodeClient):
     """The client of the node *name*; *reach* gives its Carrier, again after each loss. Use it in one event loop."""
 
-    def __init__(self, name: str, reach: Callable[[], Awaitable[Far]]) -> None:
+    def __init__(self, name: str, reach: Callable[[], Awaitable[ReachedCarrier]]) -> None:
         super().__init__(f"/{name}")  # no call connects to it; errors name it
         self._reach = reach
-        self._far: Far | None = None
+        self._far: ReachedCarrier | None = None
         self._last = 0
         self._outbox: list[_Pending] = []
         self._some = asyncio.Event()
@@ -168,7 +159,7 @@ class FarClient(NodeClient):
         except Exception as error:  # whatever a transport raises, the node is lost
             self._fail(f"{type(error).__name__} on the way to it")
 
-    async def _send(self, far: Far) -> None:
+    async def _send(self, far: ReachedCarrier) -> None:
         while True:
             await self._some.wait()
             if self._far is not far:
@@ -184,7 +175,7 @@ class FarClient(NodeClient):
                 pending.sent = True
             await far.submit([pending.call for pending in batch])
 
-    async def _fetch(self, far: Far) -> None:
+    async def _fetch(self, far: ReachedCarrier) -> None:
         while self._far is far:
             for number, answer, contents in await far.fetch():
                 pending = self._pending.get(number)

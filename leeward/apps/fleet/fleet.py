@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Loop:
+class _FleetLoop:
     """An event loop in a thread, which ends with the program."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Fleet:
 
     def __init__(self, nodes: Nodes) -> None:
         self._fleet = AsyncFleet(nodes)
-        self._loop = _Loop()
+        self._loop = _FleetLoop()
 
     def execute(self, code: str | bytes | None = None, *, deadline: float | None = None, idempotent: bool = False,
                 tags: Iterable[str] = (), resources: Mapping[str, float] | None = None,
@@ -213,7 +213,7 @@ async def _left(opening: contextlib.AbstractAsyncContextManager[object]) -> None
 class _Bridged:
     """The calls of FreeConnections that a sandbox of a fleet makes, by those of `Connections` in the loop."""
 
-    def __init__(self, loop: _Loop, connections: Connections) -> None:
+    def __init__(self, loop: _FleetLoop, connections: Connections) -> None:
         self._loop, self._connections = loop, connections
 
     @property
@@ -245,7 +245,7 @@ class FleetSandbox(Sandbox):
 
     _connections: _Bridged  # type: ignore[assignment]  # it has the calls that are used
 
-    def __init__(self, loop: _Loop, connections: Connections, options: OpenOptions, number: str = "") -> None:
+    def __init__(self, loop: _FleetLoop, connections: Connections, options: OpenOptions, number: str = "") -> None:
         super().__init__(**options)
         self._connections = _Bridged(loop, connections)
         self._packages = ()  # the node's client sees to them
@@ -284,7 +284,7 @@ class FleetSandbox(Sandbox):
 class FleetSession:
     """A session on one of a fleet's nodes: `Fleet.session` opens it. Session describes the calls."""
 
-    def __init__(self, loop: _Loop, session: AsyncFleetSession) -> None:
+    def __init__(self, loop: _FleetLoop, session: AsyncFleetSession) -> None:
         self._loop, self._session = loop, session
 
     @property

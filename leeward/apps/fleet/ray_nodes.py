@@ -55,8 +55,8 @@ class _Actor:
         await self._carrier.close(caller)
 
 
-class _Far:
-    """One client's way to an actor."""
+class ReachedCarrier:
+    """One client's way to a Carrier in an actor. A call that raises anything has lost the node."""
 
     def __init__(self, actor: ActorHandle) -> None:
         self._actor, self._caller = actor, os.urandom(8).hex()
@@ -122,8 +122,8 @@ def _member(name: str, row: dict[str, Any]) -> Member:
     resources = {key.lower(): amount for key, amount in row["Resources"].items() if not key.startswith(_RAYS)}
     tags = frozenset(f"{key}:{value}" for key, value in row.get("Labels", {}).items() if not key.startswith("ray.io/"))
 
-    async def connect() -> _Far:
-        return _Far(await asyncio.to_thread(_actor, row))
+    async def connect() -> ReachedCarrier:
+        return ReachedCarrier(await asyncio.to_thread(_actor, row))
 
     return Member(Node(name, tags=tags, resources=resources), FarClient(name, connect))
 

@@ -112,7 +112,7 @@ class LeewardBackend(BaseSandboxBackend):
                 return box.files.read(path if path.startswith("/") or config.workdir is None
                                       else f"{config.workdir}/{path}")
             except OSError as error:
-                raise SandboxError(f"the file can't be read: {error}") from error
+                raise SandboxError(f"the file can't be read: {error.strerror}") from error
 
     def get_status(self, sandbox_id: str) -> SandboxStatus:
         box = self._boxes.get(sandbox_id)
