@@ -9,7 +9,7 @@ snapshot's user alone.
 
 Theory of operation. The kernel's process gets descriptors by its door: a socket, on which the daemon only sends; a
 pipe; and the memory file of its zygote, whose pages needn't be in the state. It answers its request when it has forked.
-The child writes to the pipe a frame with facts, then how many bytes it needs, and when it has the file how many it has
+It writes to the pipe a frame with facts; the child how many bytes it needs, and when it has the file how many it has
 written, or why it can't. The dump is over when both have answered.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import _socket
 import array
+import errno
 import fcntl
 import os
 import socket
@@ -309,6 +310,8 @@ def facts_of(body: bytes) -> tuple[str, Mapping[str, str], tuple[str, ...]]:
 
 def _reason(number: int, name: bytes) -> str:
     shown = wire.shown_name(name.partition(b"\0")[0].decode(errors="replace"))
+    if number == errno.ENOTSUP:
+        return f"it has shared memory: {shown or 'without a name'}"
     try:
         text = os.strerror(number)
     except (ValueError, OverflowError):
