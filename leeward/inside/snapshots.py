@@ -191,8 +191,8 @@ def _packages() -> dict[str, str]:
 
 def _facts(lost: list[str]) -> bytes:
     """What the daemon is told of this process, which goes on."""
-    told = msgpack.packb({"python": sys.version.split()[0], "packages": _packages(), "lost": lost[:wire.MAX_LOST]},
-                         unicode_errors="replace")
+    told: bytes = msgpack.packb({"python": sys.version.split()[0], "packages": _packages(),
+                                 "lost": lost[:wire.MAX_LOST]}, unicode_errors="replace")
     return wire.HEADER.pack(len(told)) + told
 
 
