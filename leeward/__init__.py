@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from leeward.client.file_calls import FileChange, FileInfo, FileMatch
     from leeward.client.file_trees import Transfer
     from leeward.client.files import Files
+    from leeward.client.many import MapEnd, MapProgress
     from leeward.client.mounts import Mount
     from leeward.client.ports import Published
     from leeward.client.process import Kernel, Process
@@ -87,11 +88,12 @@ __all__ = [
     "AsyncSnapshot", "AsyncWorkdirSandbox", "BadReply", "BuildFailed", "Busy", "Cancelled", "Chunk", "Client",
     "CommandNotFound", "DaemonAway", "DaemonError", "Destroyed", "EditError", "EgressAsk", "FetchError", "FetchFailed",
     "Fetched", "FileChange", "FileInfo", "FileMatch", "Files", "FolderChange", "Forbidden", "JobError", "Kernel",
-    "LeewardError", "LeftOut", "LeftOutReason", "Limit", "Mount", "NetworkingDisabled", "NoAnswer", "Outcome",
-    "PathTraversal", "PoolFailed", "Process", "ProcessOver", "Published", "QueueTimeout", "Refused", "RemoteHost",
-    "RequestRejected", "Result", "Sandbox", "SandboxOver", "Session", "SessionOver", "ShuttingDown", "Snapshot",
-    "SnapshotFailed", "Stale", "Timeout", "ToolboxNotAvailable", "Transfer", "VersionMismatch", "WorkdirEntry",
-    "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError", "WorkdirSandbox", "on_restore",
+    "LeewardError", "LeftOut", "LeftOutReason", "Limit", "MapEnd", "MapProgress", "Mount", "NetworkingDisabled",
+    "NoAnswer", "Outcome", "PathTraversal", "PoolFailed", "Process", "ProcessOver", "Published", "QueueTimeout",
+    "Refused", "RemoteHost", "RequestRejected", "Result", "Sandbox", "SandboxOver", "Session", "SessionOver",
+    "ShuttingDown", "Snapshot", "SnapshotFailed", "Stale", "Timeout", "ToolboxNotAvailable", "Transfer",
+    "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError", "WorkdirSandbox",
+    "on_restore",
 ]
 
 #: The modules of leeward.client that have the names; all others are in leeward.spec.outcome or leeward.errors.
@@ -102,24 +104,25 @@ _IN_CLIENT = {
     "Chunk": "sandbox_calls", "Client": "blocking", "CommandNotFound": "workdir_errors", "Destroyed": "workdir_errors",
     "EgressAsk": "egress_asks", "FetchError": "workdir_errors", "Fetched": "fetching", "FileChange": "file_calls",
     "FileInfo": "file_calls", "FileMatch": "file_calls", "Files": "files", "FolderChange": "changes", "Kernel": "process",
-    "Mount": "mounts", "NetworkingDisabled": "workdir_errors", "PathTraversal": "workdir_errors", "Process": "process",
-    "Published": "ports", "RemoteHost": "connecting", "Sandbox": "sandbox", "Session": "session", "Snapshot": "snapshot",
-    "Timeout": "workdir_errors", "ToolboxNotAvailable": "workdir_errors", "Transfer": "file_trees",
-    "WorkdirEntry": "workdir_files", "WorkdirError": "workdir_errors", "WorkdirIoError": "workdir_errors",
-    "WorkdirRuntimeError": "workdir_errors", "WorkdirSandbox": "workdir",
+    "MapEnd": "many", "MapProgress": "many", "Mount": "mounts", "NetworkingDisabled": "workdir_errors",
+    "PathTraversal": "workdir_errors", "Process": "process", "Published": "ports", "RemoteHost": "connecting",
+    "Sandbox": "sandbox", "Session": "session", "Snapshot": "snapshot", "Timeout": "workdir_errors",
+    "ToolboxNotAvailable": "workdir_errors", "Transfer": "file_trees", "WorkdirEntry": "workdir_files",
+    "WorkdirError": "workdir_errors", "WorkdirIoError": "workdir_errors", "WorkdirRuntimeError": "workdir_errors",
+    "WorkdirSandbox": "workdir",
 }
 _IN_OUTCOME = ("JobError", "LeftOut", "LeftOutReason", "Limit", "Outcome", "Result")
 
 
 class _Known:
-    """Finds `leeward.approvals` and `leeward.integrations`, names that programs have, in `leeward.apps`."""
+    """Finds `leeward.approvals`, `leeward.fleet` and `leeward.integrations`, names that programs have, in `leeward.apps`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> object:
-        if not name.startswith(("leeward.approvals", "leeward.integrations")):
+        if not name.startswith(("leeward.approvals", "leeward.fleet", "leeward.integrations")):
             return None
         from importlib.util import find_spec, spec_from_loader  # most processes never come here
 

@@ -255,7 +255,7 @@ class SandboxOver(Refused):
 
     Attributes:
         reason: one word of docs/wire.md: "idle", "lifetime", "killed", "parted", "memory", "files", "exited",
-            "shutdown", "restart", "lost", "unopened" or "unknown".
+            "shutdown", "restart", "lost", "unopened" or "unknown"; or of a fleet (docs/fleet.md), "node_lost" or "drained".
         when: the time of the sandbox's end, in seconds since the epoch; 0.0 if it isn't known.
         limit: the limit that ended the sandbox, "memory", "time" or "files"; or None.
         may_have_run: False if the sandbox had ended before the request arrived.

@@ -197,7 +197,11 @@ KEYS: dict[str, Key] = {
     "socket": Key(path, 'path of the daemon\'s socket; "" is $XDG_RUNTIME_DIR/leeward/leeward.sock, as root'
                         " /run/leeward/leeward.sock. Clients read this key as well, in the system's file and in the"
                         " user's file; --socket and LEEWARD_SOCKET take precedence"),
-    "pool_size": Key(whole(1, 1024), "workers, each of which runs one job at a time"),
+    "pool_size": Key(whole(1, 1024), "workers that are kept, each of which runs one job at a time"),
+    "max_jobs": Key(whole(-1, 1024), "jobs at once. While more wait than there are workers, further workers are made as"
+                                     " far as memory, processors and descriptors suffice, and end when they are idle."
+                                     " -1 is as many as that allows, pool_size or less is none. With `shards` there are"
+                                     " none"),
     "shards": Key(whole(1, 64), "processes that serve fresh jobs, the daemon included, each with a part of pool_size."
                                " One is enough for four processors; others help where short jobs of several"
                                " connections keep more of them busy"),
@@ -214,7 +218,8 @@ KEYS: dict[str, Key] = {
                               " layout or hash seed. A worker then serves one job, and costs the processor time of an"
                               " interpreter's start and imports; spares, recycle_after, layout_jobs and layout_time"
                               " have no effect"),
-    "queue_size": Key(whole(0, 65536), "requests that may wait for a worker; others are refused at once", True),
+    "queue_size": Key(whole(0, 65536), "requests that may wait for a worker, beside those for which workers may be"
+                                       " made; others are refused at once", True),
     "queue_delay": Key(seconds(0, 86400), "seconds that a request may have to wait for a worker, or 10 times the time"
                                           " of a job if that is more. Once all requests have waited longer for that"
                                           " time, the daemon refuses others that would. 0 is no bound by time", True),

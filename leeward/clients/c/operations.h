@@ -1033,6 +1033,7 @@ struct lw_execute_answer {
 	struct lw_value degraded;
 	struct lw_value error;
 	struct lw_bytes hint;
+	double starved;
 	struct lw_value stdout_;
 	struct lw_value stderr_;
 	struct lw_value files;
@@ -1056,6 +1057,7 @@ static const struct lw_field lw_fields_execute_answer[] = {
 	{"degraded", LW_LIST, true, offsetof(struct lw_execute_answer, degraded)},
 	{"error", LW_ANYTHING, false, offsetof(struct lw_execute_answer, error)},
 	{"hint", LW_AS_TEXT, false, offsetof(struct lw_execute_answer, hint)},
+	{"starved", LW_SECONDS, false, offsetof(struct lw_execute_answer, starved)},
 	{"stdout", LW_ANYTHING, false, offsetof(struct lw_execute_answer, stdout_)},
 	{"stderr", LW_ANYTHING, false, offsetof(struct lw_execute_answer, stderr_)},
 	{"files", LW_TABLE, false, offsetof(struct lw_execute_answer, files)},
@@ -1330,6 +1332,7 @@ struct lw_process_wait_answer {
 	struct lw_value degraded;
 	struct lw_value error;
 	struct lw_bytes hint;
+	double starved;
 };
 static const struct lw_field lw_fields_process_wait_answer[] = {
 	{"over", LW_FLAG, true, offsetof(struct lw_process_wait_answer, over)},
@@ -1345,6 +1348,7 @@ static const struct lw_field lw_fields_process_wait_answer[] = {
 	{"degraded", LW_LIST, false, offsetof(struct lw_process_wait_answer, degraded)},
 	{"error", LW_ANYTHING, false, offsetof(struct lw_process_wait_answer, error)},
 	{"hint", LW_AS_TEXT, false, offsetof(struct lw_process_wait_answer, hint)},
+	{"starved", LW_SECONDS, false, offsetof(struct lw_process_wait_answer, starved)},
 };
 
 struct lw_process_write_answer {

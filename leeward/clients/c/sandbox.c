@@ -191,7 +191,7 @@ static int ask_open(leeward_handle *handle, const leeward_sandbox_options *optio
 		.profile = lw_bytes_of(options->profile), .environment = lw_bytes_of(options->environment_name),
 		.egress = lw_bytes_of(options->egress), .idle = options->idle, .lifetime = options->lifetime,
 		.limits = {options->timeout, options->memory, options->output, options->processes, options->overflow,
-			   options->descriptors, options->files},
+			   options->descriptors, options->files, 0, 0},
 		.env = {"environment", options->environment, options->environment_count},
 		.metadata = {"metadata", options->metadata, options->metadata_count},
 	};

@@ -31,6 +31,8 @@ export class Result {
   /** Seconds. */
   readonly duration: number;
   readonly cpuTime: number;
+  /** Of `duration`: for which it could have run and had no processor, where it had the option `wall`. */
+  readonly starved: number | null;
   /** Bytes. */
   readonly memoryPeak: number;
   readonly denied: Readonly<Record<string, number | bigint>>;
@@ -107,6 +109,10 @@ export interface ExecuteOptions extends CodeOptions, CallOptions {
   processes?: number;
   /** Open descriptors in each process. */
   descriptors?: number;
+  /** Seconds in all, if `timeout` is to count none for which the job had no processor. */
+  wall?: number;
+  /** Processor seconds of all its processes. */
+  cpuTime?: number;
   /** What the sandbox shows and permits: `python`, `workdir`, or one of the operator's. */
   profile?: string;
   /** The interpreter and its packages, by the name that the daemon's configuration has. */
@@ -124,10 +130,33 @@ export interface ClientOptions extends HostOptions {
   retryBusy?: boolean;
 }
 
+/** One job of `map`: its code, or the options of `execute` with the code, which come before those of all. */
+export type MapJob = Data | (ExecuteOptions & { code?: Data });
+
+/** One job's end: its number in the order of the jobs, from 0, and its result, or why it was refused. */
+export interface MapEnd {
+  readonly number: number;
+  readonly job: MapJob;
+  readonly result: Result | null;
+  readonly error: Refused | null;
+}
+
+export interface MapOptions extends Omit<ExecuteOptions, keyof ArrivalOptions | 'idempotent'> {
+  idempotent?: boolean;
+  /** Ends in the order of the jobs; else as they come. */
+  ordered?: boolean;
+  /** Jobs that are sent at once at most, 256 by default. */
+  atOnce?: number;
+  /** Called each time a job has ended. */
+  progress?: (progress: { done: number; refused: number; total: number | null }) => unknown;
+}
+
 /** Jobs of the daemon, each in a process of its own. */
 export class Client {
   constructor(options?: ClientOptions);
   execute(code: Data | undefined, options?: ExecuteOptions): Promise<Result>;
+  /** Run many jobs, as many at once as the daemon takes, and yield each one's end as it comes. */
+  map(jobs: Iterable<MapJob> | AsyncIterable<MapJob>, options?: MapOptions): AsyncGenerator<MapEnd, void, undefined>;
   ping(options?: CallOptions): Promise<{ version: string; wire: number; caps?: Record<string, number> }>;
   status(options?: CallOptions): Promise<Record<string, any>>;
   close(): void;

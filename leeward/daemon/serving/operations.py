@@ -264,7 +264,7 @@ class Operations:
 
     @point("daemon.ping")
     def _ping(self, _request: wire.Ping) -> Mapping[str, Any]:
-        return {"version": __version__, "wire": VERSION, "caps": caps(self._server.config)}
+        return {"version": __version__, "wire": VERSION, "caps": caps(self._server.config, self._server.jobs.most_jobs)}
 
     def _status(self, request: wire.Status) -> Mapping[str, Any] | None:
         own, exchange = self._server.status(), self._server.exchange

@@ -72,6 +72,7 @@ class Worker:
 
     costs = "worker"
     outdated = False  # another zygote has followed the one that made this worker's keeper
+    lean = False  # it was made for a while, and has no spares
 
     def __init__(self, reactor: Reactor, slot: int, ids: tuple[int, int], group: WorkerGroup, terms: WorkerSettings,
                  workforce: Workforce) -> None:

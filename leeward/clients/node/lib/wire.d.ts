@@ -773,7 +773,7 @@ export interface Answers {
   process_run: ResultFields;
   process_signal: { sent: boolean };
   process_start: { process: number | bigint };
-  process_wait: { over: boolean; outcome?: string; exit_code?: number | bigint; limit?: string | null; duration?: number; cpu_time?: number; memory_peak?: number | bigint; denied?: Record<string, number | bigint>; truncated?: boolean; omitted?: (number | bigint)[]; degraded?: string[]; error?: Record<string, any> | null; hint?: string };
+  process_wait: { over: boolean; outcome?: string; exit_code?: number | bigint; limit?: string | null; duration?: number; cpu_time?: number; memory_peak?: number | bigint; denied?: Record<string, number | bigint>; truncated?: boolean; omitted?: (number | bigint)[]; degraded?: string[]; error?: Record<string, any> | null; hint?: string; starved?: number };
   process_write: { written: number | bigint };
   recall: { events: Record<string, any>[]; last: number | bigint };
   sandbox_connect: { socket: boolean };
@@ -801,7 +801,7 @@ export interface Answers {
   status: { json?: string; workers?: Record<string, any>; jobs?: Record<string, any>; runners_made?: number | bigint; runners_armed?: number | bigint; runners_arming?: number | bigint; runners_kept?: number | bigint; layers?: Record<string, any>; transport?: string; degraded?: string[]; pools?: Record<string, any>[]; environments?: Record<string, any>; uptime?: number; connections?: number | bigint; sessions?: number | bigint; sandboxes?: number | bigint; max_sessions?: number | bigint; max_connections?: number | bigint; fresh_layout?: boolean; snapshot?: string; faults?: number | bigint; pid?: number | bigint; reloads?: (number | bigint)[] };
 }
 
-export type ResultFields = { outcome: string; exit_code: number | bigint; limit: string | null; duration: number; cpu_time: number; memory_peak: number | bigint; denied: Record<string, number | bigint>; truncated: boolean; omitted?: (number | bigint)[]; degraded: string[]; error: Record<string, any> | null; hint?: string; stdout: Buffer | [number, number, number]; stderr: Buffer | [number, number, number]; files?: Record<string, Buffer | [number, number, number]>; results?: Record<string, any>[]; value?: string; label?: string; job?: number | bigint; left_out?: any[]; arenas?: (number | bigint)[] };
+export type ResultFields = { outcome: string; exit_code: number | bigint; limit: string | null; duration: number; cpu_time: number; memory_peak: number | bigint; denied: Record<string, number | bigint>; truncated: boolean; omitted?: (number | bigint)[]; degraded: string[]; error: Record<string, any> | null; hint?: string; starved?: number; stdout: Buffer | [number, number, number]; stderr: Buffer | [number, number, number]; files?: Record<string, Buffer | [number, number, number]>; results?: Record<string, any>[]; value?: string; label?: string; job?: number | bigint; left_out?: any[]; arenas?: (number | bigint)[] };
 
 /** The answer to an operation on files that failed. */
 export interface Failure { errno: number | bigint; why: string }

@@ -1,7 +1,7 @@
 // Made by ./dev generate
 'use strict';
 
-const RESULT = { outcome: 'text', exit_code: 'int', limit: 'text or nil', duration: 'float', cpu_time: 'float', memory_peak: 'int', denied: 'map of text to int', truncated: 'bool', 'omitted?': 'array of int', degraded: 'array of text', error: 'map or nil', 'hint?': 'text', stdout: 'binary or place', stderr: 'binary or place', 'files?': 'map of text to binary or place', 'results?': 'array of map', 'value?': 'text', 'label?': 'text', 'job?': 'int', 'left_out?': 'array', 'arenas?': 'array of int' };
+const RESULT = { outcome: 'text', exit_code: 'int', limit: 'text or nil', duration: 'float', cpu_time: 'float', memory_peak: 'int', denied: 'map of text to int', truncated: 'bool', 'omitted?': 'array of int', degraded: 'array of text', error: 'map or nil', 'hint?': 'text', 'starved?': 'float', stdout: 'binary or place', stderr: 'binary or place', 'files?': 'map of text to binary or place', 'results?': 'array of map', 'value?': 'text', 'label?': 'text', 'job?': 'int', 'left_out?': 'array', 'arenas?': 'array of int' };
 /** The answer to an operation on files that failed. */
 const FAILURE = { errno: 'int', why: 'text' };
 
@@ -57,7 +57,7 @@ const ANSWERS = {
   process_run: RESULT,
   process_signal: { sent: 'bool' },
   process_start: { process: 'int' },
-  process_wait: { over: 'bool', 'outcome?': 'text', 'exit_code?': 'int', 'limit?': 'text or nil', 'duration?': 'float', 'cpu_time?': 'float', 'memory_peak?': 'int', 'denied?': 'map of text to int', 'truncated?': 'bool', 'omitted?': 'array of int', 'degraded?': 'array of text', 'error?': 'map or nil', 'hint?': 'text' },
+  process_wait: { over: 'bool', 'outcome?': 'text', 'exit_code?': 'int', 'limit?': 'text or nil', 'duration?': 'float', 'cpu_time?': 'float', 'memory_peak?': 'int', 'denied?': 'map of text to int', 'truncated?': 'bool', 'omitted?': 'array of int', 'degraded?': 'array of text', 'error?': 'map or nil', 'hint?': 'text', 'starved?': 'float' },
   process_write: { written: 'int' },
   recall: { events: 'array of map', last: 'int' },
   sandbox_connect: { socket: 'bool' },
