@@ -18,8 +18,8 @@ FILES = {
     "diff": "overlays", "discard": "overlays", "doctor": "doctor", "egress": "egress", "env": "environments",
     "explain": "logs", "fetch": "fetching", "fleet": "fleet", "logs": "logs", "map": "mapping", "mcp": "mcp",
     "profiles": "profiles", "python": "sandboxes", "restore": "overlays", "sandbox": "sandboxes",
-    "selftest": "selftest.command", "serve": "serve", "shell": "sandboxes", "shell-prefix": "agents_outside", "snapshot": "snapshots",
-    "top": "top",
+    "selftest": "selftest.command", "serve": "serve", "shell": "sandboxes", "shell-prefix": "agents_outside",
+    "snapshot": "snapshots", "top": "top",
 }
 
 
