@@ -35,7 +35,7 @@
 
 #define STACK_SIZE (64UL << 10)
 /* Runs of fewer pages are copied: a mapping costs more than that. */
-#define MAPPED 16UL
+#define MAPPED 4UL
 #define ANY INT64_MIN
 /* In the place of a system call: store a value. */
 #define STORE (-1)
