@@ -44,9 +44,9 @@ def dump(orders: int, answers: int, scratch: int, memory: int = -1, gate: int = 
 
 def load(file: int, memory: int = -1, word: int = 0) -> NoReturn:
     """
-    Become a copy of the state in *file*, with the zygote's memory file *memory* if it was dumped with that. Returns only
-    by OSError: with the name of a file that isn't as it was, ESTALE, or isn't there; or EBADMSG for a file that holds no
-    state, EXDEV for one of another kernel.
+    Become a copy of the state in *file*, in a process that has run no job, with the zygote's memory file *memory* if it was
+    dumped with that. Returns only by OSError: with the name of a file that isn't as it was, ESTALE, or isn't there; or
+    EBADMSG for a file that holds no state, EXDEV for one of another kernel.
     """
     name = ffi.new("char[]", _NAME)
     error = -int(lib.lw_state_load(file, memory, word, name))
