@@ -7,6 +7,7 @@ LEEWARD_BENCH_ENVIRONMENT names a virtual environment with pandas, which one row
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import tempfile
 import time
@@ -17,17 +18,56 @@ from pathlib import Path
 from bench.figures.row import FigureSettings, Row, absolute, missing, spread
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
+from leeward.client.snapshot import Snapshot
 from leeward_cli.bench.ours import daemon, good
 
 _MIB = 1 << 20
 #: Objects of a kilobyte each: 200 MB that a copy's garbage collector doesn't walk.
 _BIG = "big = [bytes([number % 256]) * 1000 for number in range(200_000)]"
+_SMALLER = _BIG.replace("200_000", "45_000")
 _COPIES = 100
 _AT_ONCE = 4
 
 
 def measure(settings: FigureSettings) -> Sequence[Row]:
-    return [*_of("an empty kernel", "import os", settings, 8, 6, 15), *_pandas(settings), *_copies(settings)]
+    return [_floor(settings), *_of("an empty kernel", "import os", settings, 8, 6, 15), *_pandas(settings),
+            *_copies(settings), *_files(settings)]
+
+
+def _floor(settings: FigureSettings) -> Row:
+    """What no snapshot of an empty kernel can do without, to compare it with on a busy machine."""
+    spans: list[list[float]] = []
+    memory = mmap.mmap(-1, 6 * _MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory[:] = os.urandom(6 * _MIB)
+    for _ in range(settings.some(20)):
+        file = os.memfd_create("floor")
+        os.posix_fallocate(file, 0, 6 * _MIB)
+        begin = time.perf_counter()
+        if not (child := os.fork()):
+            os.pwrite(file, memory, 0)
+            os._exit(0)
+        os.waitpid(child, 0)
+        spans.append([time.perf_counter() - begin])
+        os.close(file)
+    return absolute("a fork that writes 6 MiB into a memory file", spans, "ms", None, "without leeward")
+
+
+def _files(settings: FigureSettings) -> Sequence[Row]:
+    saved: list[list[float]] = []
+    loaded: list[list[float]] = []
+    with _sandbox() as box, tempfile.TemporaryDirectory(prefix="leeward-figures-") as folder:
+        kernel = box.kernel()
+        good(kernel.execute(_SMALLER, timeout=60))
+        with kernel.snapshot() as snapshot:
+            for _ in range(settings.some(10)):
+                begin = time.perf_counter()
+                snapshot.save(f"{folder}/state")
+                written = time.perf_counter()
+                with Snapshot.load(f"{folder}/state", box.socket) as again, box.kernel(snapshot=again):
+                    loaded.append([time.perf_counter() - written])
+                saved.append([written - begin])
+    return [absolute("a state of 50 MB written into a file", saved, "ms", None, "and synced"),
+            absolute("a kernel from that file", loaded, "ms", None, "loaded, and the kernel is there")]
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]
 
 @click.group()
 def snapshot() -> None:
-    """List and remove snapshots of kernels, which take memory of the daemon's."""
+    """List, remove and save snapshots of kernels, which take memory of the daemon's."""
 
 
 @snapshot.command("list")
@@ -74,6 +74,31 @@ def rm(socket: str | None, names: tuple[str, ...]) -> int:
             complain(str(error))
             status = 1
     return status
+
+
+@snapshot.command()
+@SOCKET
+@click.argument("name", metavar="ID", shell_complete=_known)
+@click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
+def export(socket: str | None, name: str, path: str) -> None:
+    """
+    Write a snapshot into a file, which a later daemon can import.
+
+    Only you can read the file. Whoever reads it can read what the kernel could.
+    """
+    Snapshot.find(name, socket).save(path)
+
+
+@snapshot.command("import")
+@SOCKET
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+def import_(socket: str | None, path: str) -> None:
+    """
+    Take a snapshot out of a file, and print its ID.
+
+    It is refused on another kernel, processor or version of leeward than it was taken with.
+    """
+    click.echo(Snapshot.load(path, socket).id)
 
 
 def _when(made: float) -> str:

@@ -163,6 +163,7 @@ class AsyncKernel:
 
     def __init__(self, sandbox: AsyncSandbox, number: int) -> None:
         self._sandbox, self.number = sandbox, number
+        self._owns = False  # the sandbox is its own
 
     async def execute(self, code: str | bytes, **options: Unpack[TurnOptions]) -> Result:
         """
@@ -186,12 +187,18 @@ class AsyncKernel:
         """Replace the kernel's process by a fresh one; the state is lost. Calls that wait for a result raise SessionOver."""
         await self._sandbox.ask("kernel_reset", {"kernel": self.number})
 
-    async def fork(self) -> AsyncKernel:
+    async def fork(self, *, files: bool = False) -> AsyncKernel:
         """
         Start a second kernel with a copy of this kernel's state, without its threads, after the requests that were made
         before; SessionOver if its process has ended. The two aren't protected from each other, and share files, limits,
-        and the offsets of open files.
+        and the offsets of open files. With *files* it has a sandbox of its own, which `close` ends: a copy by
+        `AsyncSandbox.fork`, whose errors it raises.
         """
+        if files:
+            copy, = await self._sandbox.fork(1, [self])
+            kernel, = copy.kernels
+            kernel._owns = True
+            return kernel
         reply = await self._sandbox.begin("kernel_fork", {"kernel": self.number})
         return AsyncKernel(self._sandbox, checked(whole, reply, "kernel", 1))
 
@@ -221,6 +228,8 @@ class AsyncKernel:
             await self._sandbox.ask("kernel_close", {"kernel": self.number}, CLOSE_S)
         except DaemonError:
             pass  # the kernel has ended, or ends with its sandbox
+        if self._owns:
+            await self._sandbox.close()
 
     async def __aenter__(self) -> AsyncKernel:
         return self

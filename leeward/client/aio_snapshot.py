@@ -10,7 +10,9 @@ from typing import Any
 from leeward.client.aio_free_connections import AsyncFreeConnections  # asyncio
 from leeward.client.conversation import checked
 from leeward.client.sandbox_calls import Rows
-from leeward.wire.sandbox_replies import rows, snapshot_facts
+from leeward.client.snapshot_files import SnapshotReader, facts_of, snapshot_written
+from leeward.errors import SnapshotFailed
+from leeward.wire.sandbox_replies import imported, piece, rows, snapshot_facts, snapshot_needs
 
 
 class AsyncSnapshot:
@@ -56,6 +58,48 @@ class AsyncSnapshot:
     async def remove(self) -> None:
         """Remove it, and free its memory. Kernels that began with it live on. SnapshotFailed if it isn't there any more."""
         await _ask(self._socket, "snapshot_remove", self.id)
+
+    async def save(self, path: str | os.PathLike[str]) -> None:
+        """
+        Write it into the file *path*, which only this user can read, so that a later daemon can have it. Whoever reads the
+        file can read what the kernel could.
+        """
+        connections = AsyncFreeConnections(self._socket)
+        try:
+            reply, _ = await connections.call("snapshot_export", {"snapshot": self.id})
+            key, sizes = checked(snapshot_needs, reply)
+            with snapshot_written(path, {"key": key, "sizes": sizes, "made": self.made,
+                                         "facts": facts_of(self.python, self.packages, self.lost)}) as write:
+                at = 0
+                while at < sum(sizes):
+                    reply, _ = await connections.call("snapshot_read", {"snapshot": self.id, "offset": at})
+                    write(data := checked(piece, reply))
+                    at += len(data)
+        finally:
+            await connections.close()
+
+    @classmethod
+    async def load(cls, path: str | os.PathLike[str], socket: str | os.PathLike[str] | None = None) -> AsyncSnapshot:
+        """
+        The snapshot in the file *path*, taken into the daemon's memory. SnapshotFailed, with the name of what is different,
+        if it was taken on another kernel, processor or version of leeward, or the file isn't as it was written. Files that
+        it has mapped are compared when a kernel begins with it.
+        """
+        connections = AsyncFreeConnections(socket)
+        try:
+            with open(path, "rb") as file:
+                reader = SnapshotReader(file)
+                reply, _ = await connections.call("snapshot_import", reader.head)
+                name = checked(imported, reply)
+                try:
+                    for data in reader.pieces():
+                        await connections.call("snapshot_write", {"snapshot": name, "data": data})
+                except SnapshotFailed:
+                    await connections.call("snapshot_remove", {"snapshot": name})
+                    raise
+        finally:
+            await connections.close()
+        return await cls.find(name, socket)
 
     def __str__(self) -> str:
         return self.id

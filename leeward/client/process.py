@@ -159,6 +159,7 @@ class Kernel:
 
     def __init__(self, sandbox: Sandbox, number: int) -> None:
         self._sandbox, self.number = sandbox, number
+        self._owns = False  # the sandbox is its own
 
     def execute(self, code: str | bytes, **options: Unpack[TurnOptions]) -> Result:
         """
@@ -182,12 +183,18 @@ class Kernel:
         """Replace the kernel's process by a fresh one; the state is lost. Calls that wait for a result raise SessionOver."""
         self._sandbox.ask("kernel_reset", {"kernel": self.number})
 
-    def fork(self) -> Kernel:
+    def fork(self, *, files: bool = False) -> Kernel:
         """
         Start a second kernel with a copy of this kernel's state, without its threads, after the requests that were made
         before; SessionOver if its process has ended. The two aren't protected from each other, and share files, limits,
-        and the offsets of open files.
+        and the offsets of open files. With *files* it has a sandbox of its own, which `close` ends: a copy by
+        `Sandbox.fork`, whose errors it raises.
         """
+        if files:
+            copy, = self._sandbox.fork(1, [self])
+            kernel, = copy.kernels
+            kernel._owns = True
+            return kernel
         reply = self._sandbox.begin("kernel_fork", {"kernel": self.number})
         return Kernel(self._sandbox, checked(whole, reply, "kernel", 1))
 
@@ -217,6 +224,8 @@ class Kernel:
             self._sandbox.ask("kernel_close", {"kernel": self.number}, CLOSE_S)
         except DaemonError:
             pass  # the kernel has ended, or ends with its sandbox
+        if self._owns:
+            self._sandbox.close()
 
     def __enter__(self) -> Kernel:
         return self

@@ -20,6 +20,7 @@ import contextlib
 import fcntl
 import os
 import stat
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -41,6 +42,8 @@ _LOST = 70  # EX_SOFTWARE of sysexits.h
 #: The name in `sys` by which `leeward.on_restore` finds `on_restore`, wherever that is imported from.
 _REGISTER = "__leeward_on_restore__"
 
+_NUMBER = struct.Struct("q")
+
 #: Functions of jobs, to be called in each copy.
 _on_restore: list[Callable[[], object]] = []
 
@@ -52,7 +55,7 @@ _writers: list[tuple[int, int]] = []
 class Native(NamedTuple):
     """The two calls in C: _native/state.py."""
 
-    dump: Callable[[int, int, int, int], int]
+    dump: Callable[[int, int, int, int, int, int], int]
     load: Callable[[int, int, int], NoReturn]
     known: bool  # whether this machine's processor is
 
@@ -111,8 +114,6 @@ def _check() -> None:
         raise CantTake(f"{count - 1} threads run that `threading` doesn't know")
     if children := list(_children(ended=False)):
         raise CantTake(f"it has children: {', '.join(children[:8])}")
-    if shared := list(_shared()):
-        raise CantTake(f"it has shared memory: {', '.join(shared[:8])}")
 
 
 def _children(*, ended: bool) -> Iterator[str]:
@@ -133,14 +134,6 @@ def _children(*, ended: bool) -> Iterator[str]:
         state, parent, *_ = rest.split()
         if me == parent and (state in "ZX") is ended:
             yield f"{name} {command.partition('(')[2]!r:.40}"
-
-
-def _shared() -> Iterator[str]:
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            fields = line.split(maxsplit=5)
-            if "w" in fields[1] and fields[1].endswith("s"):
-                yield f"{fields[5].strip() if len(fields) > 5 else 'without a name'!r:.80}"
 
 
 def _threads() -> list[str]:
@@ -196,6 +189,13 @@ def _packages() -> dict[str, str]:
     return dict(sorted(found.items())[:wire.MAX_PACKAGES])
 
 
+def _facts(lost: list[str]) -> bytes:
+    """What the daemon is told of this process, which goes on."""
+    told: bytes = msgpack.packb({"python": sys.version.split()[0], "packages": _packages(),
+                                 "lost": lost[:wire.MAX_LOST]}, unicode_errors="replace")
+    return wire.HEADER.pack(len(told)) + told
+
+
 # --- taking ---------------------------------------------------------------------------
 
 
@@ -221,28 +221,30 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
         taken = Taken([file for file, _ in found], os.getcwd(), None if numbers is None else numbers())
         lost = [f"descriptor {file.number}: {leads:.200}" for file, leads in found if not file.path]
         lost += [f"child {each}, which has ended" for each in _children(ended=True)]
-        told = msgpack.packb({"python": sys.version.split()[0], "packages": _packages(),
-                              "lost": lost[:wire.MAX_LOST]}, unicode_errors="replace")
         scratch = os.stat(_SCRATCH).st_dev
         middle = os.fork()
     except BaseException:
         _close((*ours, *theirs))
         raise
     if not middle:
-        same = _become_state(ours, theirs, told, scratch, native)
+        same = _become_state(ours, theirs, scratch, native)
         return taken._replace(same=same)  # in a copy, which has none of these descriptors
     try:
-        _close(theirs)
+        _close((gate_read, number_write))
+        number = os.read(number_read, _NUMBER.size)
         os.waitpid(middle, 0)
-        number = os.read(number_read, 16)
         if not number:
             raise CantTake("a second fork failed")
-        _writers.append((os.getpid(), int(number)))
+        _writers.append((os.getpid(), *_NUMBER.unpack(number)))
         if others := _threads():  # those that a library's hooks end before a fork are gone
-            os.write(gate_write, b"x")
             raise CantTake(f"threads of libraries run: {', '.join(others[:8])}")
+        os.write(ends[1], _facts(lost))
+    except BaseException:
+        with contextlib.suppress(OSError):  # there is no process that reads it
+            os.write(gate_write, b"x")
+        raise
     finally:
-        _close(ours)
+        _close((*ours, *ends))
     return None
 
 
@@ -266,19 +268,15 @@ def _close(fds: Iterable[int]) -> None:
         os.close(fd)
 
 
-def _become_state(others: list[int], ours: tuple[int, ...], told: Any, scratch: int, native: Native) -> bool:
-    """In the child: fork again, so that no job is its parent, and write the state. Returns in copies, as `Taken.same`."""
+def _become_state(others: list[int], ours: tuple[int, ...], scratch: int, native: Native) -> bool:
+    """
+    In the child: have another process write the state, so that no job is its parent, and end. Returns in copies, as
+    `Taken.same`.
+    """
     gate, number, orders, answers, *memory = ours
     try:
-        if os.fork():
-            os._exit(0)
-        os.write(number, str(os.getpid()).encode())
-        _close((*others, number))
-        if os.read(gate, 1):
-            os._exit(0)  # it isn't wanted any more
-        os.close(gate)
-        os.write(answers, wire.HEADER.pack(len(told)) + told)
-        return bool(native.dump(orders, answers, scratch, os.fstat(memory[0]).st_ino if memory else 0))
+        _close(others)
+        return bool(native.dump(orders, answers, scratch, memory[0] if memory else -1, gate, number))
     except BaseException:
         os._exit(_LOST)
 

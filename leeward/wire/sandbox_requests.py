@@ -237,6 +237,36 @@ class SnapshotInfo(_SnapshotRequest):
     """Ask what a snapshot is."""
 
 
+@operation("snapshot_export", answers={"key": "map of text to text", "sizes": "array of int"})
+class SnapshotExport(_SnapshotRequest):
+    """Ask what a snapshot needs to be imported again, and how many bytes it has."""
+
+
+@operation("snapshot_read", answers={"data": "binary"})
+class SnapshotRead(_SnapshotRequest):
+    """Read at most 1 MiB of a snapshot's bytes."""
+
+    offset: int = field(fields.whole, "where to begin", default=0)
+
+
+@operation("snapshot_import", answers={"snapshot": "text"})
+class SnapshotImport(ClientRequest):
+    """Begin a snapshot of bytes that `snapshot_read` answered, perhaps an earlier daemon's; `snapshot_write` adds them."""
+
+    key: Mapping[str, str] = field(ours.metadata, "of `snapshot_export`")
+    sizes: tuple[int, int] = field(ours.sizes, "of `snapshot_export`")
+    facts: bytes = field(ours.facts, "MessagePack of a map: `python`, `packages` and `lost` of `kernel_snapshot`")
+    made: float = field(ours.moment, "as `kernel_snapshot` answered")
+
+
+@operation("snapshot_write", answers={"left": "int"})
+class SnapshotWrite(_SnapshotRequest):
+    """Add the next bytes to a snapshot that is imported; with the last ones it is one."""
+
+    snapshot: str = field(ours.sandbox, "of `snapshot_import`")
+    data: bytes = field(ours.data, "at most 1 MiB")
+
+
 @operation("snapshot_remove", answers={})
 class SnapshotRemove(_SnapshotRequest):
     """Remove a snapshot. Copies that were made of it live on."""

@@ -8,6 +8,7 @@ daemon doesn't read them, and who can't read a state can't begin with it.
 from __future__ import annotations
 
 import os
+import random
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from kit.box import Box, control
 from kit.forged_states import SPOILS, forged, spoiled
 from kit.live_daemon import LiveDaemon
 from kit.sessions import Wire
+from leeward.client.snapshot_files import SnapshotReader, snapshot_written
 
 pytestmark = pytest.mark.needs("x86-64")
 
@@ -56,7 +58,8 @@ def _try_a_strangers(wire: Wire) -> None:
 
     mine = stranger.ask("kernel_open", sandbox=theirs)["kernel"]
     for op, fields in (("kernel_open", {"sandbox": theirs}), ("kernel_rollback", {"sandbox": theirs, "kernel": mine}),
-                       ("snapshot_info", {}), ("snapshot_remove", {})):
+                       ("snapshot_info", {}), ("snapshot_export", {}), ("snapshot_read", {}),
+                       ("snapshot_write", {"data": b"x"}), ("snapshot_remove", {})):
         answer = stranger.ask(op, snapshot=snapshot, **fields)
         assert "snapshot_failed" == answer["kind"], (op, answer)
     assert [] == stranger.ask("snapshot_list")["snapshots"]
@@ -156,5 +159,37 @@ def test_c498_a_spoiled_state_costs_its_kernel_alone(daemon: LiveDaemon, spoil: 
                     pass
             assert "7" == beside.execute("y").value
             assert "[6]" == kernel.execute("x").value
+    with daemon.client() as client:
+        assert b"on\n" == client.execute("print('on')").stdout
+
+
+@BY_THE_JOB
+def test_c506_a_forged_file_costs_its_kernel_alone(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """Its bytes are spoiled, in the state, in the zygote's memory or in both, and its hash fits; nobody else notices."""
+    with leeward.Sandbox(socket=daemon.socket, timeout=2) as box, box.kernel() as beside:
+        beside.execute("y = 7")
+        with box.kernel() as kernel:
+            kernel.execute("x = [6]")
+            with kernel.snapshot() as snapshot:
+                snapshot.save(tmp_path / "true")
+        with control(), leeward.Snapshot.load(tmp_path / "true", daemon.socket) as snapshot:
+            assert "[6]" == box.kernel(snapshot=snapshot).execute("x").value
+        with open(tmp_path / "true", "rb") as file:
+            reader = SnapshotReader(file)
+            content = b"".join(reader.pieces())
+        for seed in range(6):
+            r, forged_bytes = random.Random(seed), bytearray(content)
+            for _ in range(1 << 4 * (1 + seed % 3)):
+                at = r.randrange(reader.head["sizes"][0]) if seed < 3 else r.randrange(len(content))
+                forged_bytes[at] ^= 1 << r.randrange(8)
+            with snapshot_written(tmp_path / "forged", reader.head) as write:
+                write(bytes(forged_bytes))
+            with leeward.Snapshot.load(tmp_path / "forged", daemon.socket) as snapshot:
+                try:
+                    with box.kernel(snapshot=snapshot) as copy:
+                        copy.execute("x", timeout=1)
+                except (leeward.SnapshotFailed, leeward.SessionOver):
+                    pass
+            assert "7" == beside.execute("y").value
     with daemon.client() as client:
         assert b"on\n" == client.execute("print('on')").stdout

@@ -400,3 +400,43 @@ def test_branches_and_copies_of_each_other(box: leeward.Sandbox) -> None:
         again = box.kernel(snapshot=twig.snapshot())
     assert "[1, 2, 4]" == again.execute("x").value
     assert "[1]" == kernel.execute("x").value
+
+
+def there(box: leeward.Sandbox) -> tuple[int, int]:
+    return len(leeward.Sandbox.list(socket=box.socket)), len(leeward.Snapshot.list(socket=box.socket))
+
+
+def test_a_fork_has_files_and_kernels_of_its_own(box: leeward.Sandbox) -> None:
+    """Each at the offsets that open files had; the first is as it was."""
+    with leeward.Sandbox(socket=box.socket, env={"NAME": "value"}) as first, first.kernel() as kernel:
+        kernel.execute("import os\nlog = open('log', 'w')\nlog.write('abc')\nlog.flush()\nopen('/tmp/t', 'w').write('t')")
+        before = there(box)
+        for number, copy in enumerate(first.fork(2, [kernel, kernel])):
+            with copy.sandbox as sandbox:
+                one, other = copy.kernels
+                assert one.execute(f"log.write('{number}')\nlog.flush()\nname = os.environ['NAME']").ok
+                assert (b"abc%d" % number, b"t") == (sandbox.files.read("log"), sandbox.files.read("/tmp/t"))
+                assert "NameError" in other.execute("name").stderr_text
+                assert b"value" == sandbox.run(["printenv", "NAME"]).stdout.strip()
+        assert b"abc" == first.files.read("log")
+        with kernel.fork(files=True) as own:
+            assert own.execute("open('log', 'w').close()").ok
+        assert b"abc" == first.files.read("log")
+        assert before == there(box)
+
+
+def test_a_fork_that_fails_leaves_nothing(box: leeward.Sandbox, tmp_path: Path) -> None:
+    """A kernel that can't be taken; a sandbox whose files aren't all its own."""
+    kernel = box.kernel()
+    kernel.execute("import mmap\nshared = mmap.mmap(-1, 4096)")
+    before = there(box)
+    with leeward.Sandbox(socket=box.socket) as whole, pytest.raises(leeward.SnapshotFailed, match="shared memory"):
+        whole.fork(2, [whole.kernel(), kernel])
+    with pytest.raises(ValueError, match="can't be forked"):
+        leeward.Sandbox(socket=box.socket, workdir=tmp_path).fork()
+    with leeward.Sandbox(socket=box.socket) as opened:
+        attached = leeward.Sandbox.attach(opened.id, socket=box.socket)
+        with pytest.raises(ValueError, match="can't be forked"):
+            attached.fork()
+        attached.detach()
+    assert before == there(box)

@@ -103,6 +103,23 @@ assert 0 == loaded(what)
 """)
 
 
+def test_memory_that_is_only_reserved_is_not_read() -> None:
+    """And nothing of the process that writes is in the copy."""
+    assert "True True True\n" == ran("""
+def size():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * 4096
+reserved = mmap.mmap(-1, 1 << 43, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)
+reserved[0], reserved[1 << 20] = 1, 2
+before = size()
+how, what = taken()
+if how == "copy":
+    print(reserved[0] == 1, reserved[1 << 20] == 2, size() - before < 1 << 22, flush=True)
+    os._exit(0)
+assert 0 == loaded(what)
+""")
+
+
 def test_shared_memory_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "shared").write_bytes(bytes(4096))
     said = ran(f"""

@@ -22,7 +22,7 @@ def own(native, scratch):
     near, far = socket.socketpair()
     read, write = os.pipe()
     if not (child := os.fork()):
-        native.dump(far.fileno(), write, scratch)
+        native.dump(far.fileno(), write, scratch, -1, -1, -1)
         return None  # in a copy
     size = struct.unpack("q", os.read(read, 8))[0]
     file = os.memfd_create("own")
@@ -33,15 +33,17 @@ def own(native, scratch):
     return found
 def tell(answers, *numbers):
     os.write(answers, b"".join(struct.pack("q", each) for each in numbers))
-def hostile(others, ours, told, scratch, native):
+facts_of = snapshots.facts_of = getattr(snapshots, "facts_of", snapshots._facts)
+snapshots._facts = lambda lost: b""  # the child tells its own
+def hostile(others, ours, scratch, native):
     if os.fork():
         os._exit(0)
     gate, number, orders, answers, *_ = ours
-    os.write(number, str(os.getpid()).encode())
+    os.write(number, struct.pack("q", os.getpid()))
     for fd in others:
         os.close(fd)
     os.read(gate, 1)
-    facts = struct.pack(">I", len(told)) + told
+    facts = facts_of([])
     try:
         ATTACK
     except BaseException:

@@ -20,5 +20,5 @@ struct lw_state {
 };
 
 bool lw_state_known(void);
-int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t scratch, uint64_t memory);
+int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t scratch, int memory, int gate, int number);
 int64_t lw_state_load(int file, int memory, int64_t word, char *ret_name);

@@ -9,7 +9,8 @@
  * unmap everything else, map what the state had, set what the kernel knows of a thread, and jump. A row that fails ends
  * the process, of which nothing is left by then.
  *
- * Short runs of pages are copied, long ones mapped from the state's file, privately: copies share what they don't write.
+ * What this process has mapped as the state had, of the same file and only to be read, stays: with the same zygote that is half
+ * of it. Short runs of pages are copied, long ones mapped from the state's file, privately: copies share what they don't write.
  * A mapped block may be grown by mremap(2); behind the state's bytes the file has a large hole, so that there is no SIGBUS.
  *
  * The addresses of the zygote and of the kernel's own mappings may be other ones than those of the state: its heap is then
@@ -35,7 +36,7 @@
 
 #define STACK_SIZE (64UL << 10)
 /* Runs of fewer pages are copied: a mapping costs more than that. */
-#define MAPPED 16UL
+#define MAPPED 4UL
 #define ANY INT64_MIN
 /* In the place of a system call: store a value. */
 #define STORE (-1)
@@ -102,6 +103,8 @@ struct load {
 	const struct run *runs;
 	const char *names;
 	int *opened;
+	uint64_t memory_inode;
+	bool *kept;            /* of each part: it is mapped here, and stays */
 	char *text;            /* of our own maps */
 	long length;
 	struct block *block;
@@ -203,29 +206,72 @@ static bool of_kernel(const struct mapping *found)
 	return found->length > 2 && found->name[0] == '[' && found->name[1] == 'v';
 }
 
-/* Rows that unmap everything but the block and what the kernel has mapped, and move that to where the state had it. */
+/* Whether *found*, of this process, is *part* as well: of the same file, and such that no page differs. This process has run
+ * no job: what was changed in it of a file before that could only be read, as by a linker, was changed in the state as well,
+ * which then has these pages. */
+static bool is_part(const struct load *load, const struct mapping *found, const struct part *part)
+{
+	if (part->start != found->start || part->end != found->end || part->offset != found->offset ||
+	    part->protection != found->protection || found->protection & PROT_WRITE || found->shared || part->flags ||
+	    part->count || part->touched)
+		return false;
+	if (part->kind == OF_MEMORY)
+		return found->inode && found->inode == load->memory_inode && found->length > 7 &&
+		       !memcmp(found->name, "/memfd:", 7);
+	const struct file *const file = &load->files[part->file];
+	return part->kind == OF_FILE && found->inode == file->inode && found->length == file->length &&
+	       !memcmp(found->name, load->names + file->name, file->length);
+}
+
+/* Find the parts that stay. */
+static void find_kept(struct load *load)
+{
+	const char *const last = load->text + load->length;
+	struct mapping found;
+	uint32_t i = 0;
+
+	for (const char *text = load->text; (text = next_mapping(text, last, &found));) {
+		while (i < load->head->part_count && load->parts[i].start < found.start)
+			i++;
+		if (i < load->head->part_count)
+			load->kept[i] = is_part(load, &found, &load->parts[i]);
+	}
+}
+
+/* Whether this mapping stays. Mappings are asked about in their order; *next* is the part to begin with. */
+static bool is_kept(const struct load *load, const struct mapping *found, uint32_t *next)
+{
+	while (*next < load->head->part_count && load->parts[*next].start < found->start)
+		(*next)++;
+	return *next < load->head->part_count && load->parts[*next].start == found->start && load->kept[*next];
+}
+
+/* Rows that unmap everything but the block, what stays, and what the kernel has mapped, and move that to where the state had
+ * it. */
 static int clear(struct load *load)
 {
 	const char *const last = load->text + load->length;
 	const uint64_t block = (uint64_t)load->block, block_end = block + load->size;
 	uint64_t at = PAGE * 16, aside = block_end - PAGE * 64;
 	struct mapping found, kept[8];
-	uint32_t count = 0, next = 0;
+	uint32_t count = 0, next = 0, part = 0;
 	bool done = false;
 
 	for (const char *text = load->text; (text = next_mapping(text, last, &found)) && found.start < TOP;) {
-		if (!of_kernel(&found))
+		if (!of_kernel(&found) && !is_kept(load, &found, &part))
 			continue;
 		if (!done && block < found.start) {
 			row(load, 0, SYS_munmap, (long)at, (long)(block - at), 0, 0, 0, 0);
 			at = block_end;
 			done = true;
 		}
-		if (count == 8)
-			return -ENOTSUP;
 		if (at < found.start)
 			row(load, 0, SYS_munmap, (long)at, (long)(found.start - at), 0, 0, 0, 0);
 		at = found.end;
+		if (!of_kernel(&found))
+			continue;
+		if (count == 8)
+			return -ENOTSUP;
 		kept[count++] = found;
 	}
 	if (!done) {
@@ -302,7 +348,7 @@ static int lay_rows(struct load *load, const struct head *head)
 	if (err < 0)
 		return err;
 	for (uint32_t i = 0; i < head->part_count; i++)
-		if (load->parts[i].kind != OF_KERNEL)
+		if (load->parts[i].kind != OF_KERNEL && !load->kept[i])
 			map_part(load, &load->parts[i]);
 	/* Descriptors of ours: 0 to 5 are those of every kernel. */
 	for (uint32_t i = 0; i < head->file_count; i++)
@@ -348,15 +394,17 @@ static int read_state(struct load *load, char *ret_name)
 	const struct head *const head = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, load->file, 0) : MAP_FAILED;
 	if (head == MAP_FAILED || size < PAGE || !is_whole(head, size))
 		return -EBADMSG;
-	if (head->memory && (load->memory < 0 || fstat(load->memory, &now) < 0 || now.st_ino != head->memory))
+	if (head->memory && (load->memory < 0 || fstat(load->memory, &now) < 0))
 		return -ESTALE;
+	load->memory_inode = head->memory ? now.st_ino : 0;
 	load->head = head;
 	load->parts = (const struct part *)((const char *)head + head->parts);
 	load->files = (const struct file *)((const char *)head + head->files);
 	load->runs = (const struct run *)((const char *)head + head->runs);
 	load->names = (const char *)head + head->names;
 	load->opened = calloc(head->file_count + 1UL, sizeof(int));
-	return load->opened ? open_files(load, ret_name) : -ENOMEM;
+	load->kept = calloc(head->part_count + 1UL, sizeof(bool));
+	return load->opened && load->kept ? open_files(load, ret_name) : -ENOMEM;
 }
 
 /* Make the block: registers, signals' actions, rows, the code that makes them, its stack. 0, or -errno. */
@@ -365,7 +413,7 @@ static int lay_block(struct load *load, char **ret_code, char **ret_stack)
 	const struct head *const head = load->head;
 	const uint64_t code_size = (uint64_t)(end - begin);
 
-	load->most = 128 + 2UL * SIGNALS + 3UL * head->part_count + head->run_count + head->file_count;
+	load->most = 128 + 2UL * SIGNALS + 4UL * head->part_count + head->run_count + head->file_count;
 	const uint64_t rows = pages(sizeof(struct block) + (SIGNALS + 1) * sizeof(struct action));
 	const uint64_t code = rows + pages(load->most * sizeof(struct row)), stack = code + pages(code_size) + STACK_SIZE;
 	load->size = stack + PAGE * 64; /* behind the stack is where [vdso] may lie for a moment */
@@ -376,6 +424,8 @@ static int lay_block(struct load *load, char **ret_code, char **ret_stack)
 	char *const base = (char *)load->block;
 	load->rows = (struct row *)(base + rows);
 	load->length = read_all("/proc/self/maps", load->text, TEXT - 1);
+	if (load->length > 0)
+		find_kept(load);
 	const int err = load->length < 0 ? (int)load->length : lay_rows(load, head);
 	if (err < 0 || load->count > load->most) {
 		munmap(load->block, load->size);

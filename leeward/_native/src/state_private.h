@@ -25,7 +25,7 @@ struct head {
 	uint64_t parts, files, runs, names; /* offsets of the tables */
 	uint32_t part_count, file_count, run_count, name_size;
 	uint64_t state;        /* address of the struct lw_state */
-	uint64_t memory;       /* the inode of the zygote's memory file; 0: it isn't needed */
+	uint64_t memory;       /* not 0: the zygote's memory file is needed */
 	uint64_t registers[9];
 	uint64_t thread_pointer, brk, first_brk;
 	uint64_t stack_at, stack_size;

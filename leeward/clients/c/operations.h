@@ -911,6 +911,28 @@ static const struct lw_field lw_fields_slot[] = {
 	{"length", LW_WHOLE, true, offsetof(struct lw_slot, length)},
 };
 
+/* Ask what a snapshot needs to be imported again, and how many bytes it has. */
+struct lw_snapshot_export {
+	struct lw_bytes snapshot; /* of `kernel_snapshot` */
+};
+static const struct lw_field lw_fields_snapshot_export[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_export, snapshot)},
+};
+
+/* Begin a snapshot of bytes that `snapshot_read` answered, perhaps an earlier daemon's; `snapshot_write` adds them. */
+struct lw_snapshot_import {
+	struct lw_texts key; /* of `snapshot_export` */
+	struct lw_pair sizes; /* of `snapshot_export` */
+	struct lw_bytes facts; /* MessagePack of a map: `python`, `packages` and `lost` of `kernel_snapshot` */
+	double made; /* as `kernel_snapshot` answered */
+};
+static const struct lw_field lw_fields_snapshot_import[] = {
+	{"key", LW_SETTINGS, true, offsetof(struct lw_snapshot_import, key)},
+	{"sizes", LW_PAIR, true, offsetof(struct lw_snapshot_import, sizes)},
+	{"facts", LW_AS_BINARY, true, offsetof(struct lw_snapshot_import, facts)},
+	{"made", LW_SECONDS, true, offsetof(struct lw_snapshot_import, made)},
+};
+
 /* Ask what a snapshot is. */
 struct lw_snapshot_info {
 	struct lw_bytes snapshot; /* of `kernel_snapshot` */
@@ -919,12 +941,32 @@ static const struct lw_field lw_fields_snapshot_info[] = {
 	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_info, snapshot)},
 };
 
+/* Read at most 1 MiB of a snapshot's bytes. */
+struct lw_snapshot_read {
+	struct lw_bytes snapshot; /* of `kernel_snapshot` */
+	uint64_t offset; /* where to begin */
+};
+static const struct lw_field lw_fields_snapshot_read[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_read, snapshot)},
+	{"offset", LW_WHOLE, false, offsetof(struct lw_snapshot_read, offset)},
+};
+
 /* Remove a snapshot. Copies that were made of it live on. */
 struct lw_snapshot_remove {
 	struct lw_bytes snapshot; /* of `kernel_snapshot` */
 };
 static const struct lw_field lw_fields_snapshot_remove[] = {
 	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_remove, snapshot)},
+};
+
+/* Add the next bytes to a snapshot that is imported; with the last ones it is one. */
+struct lw_snapshot_write {
+	struct lw_bytes snapshot; /* of `snapshot_import` */
+	struct lw_bytes data; /* at most 1 MiB */
+};
+static const struct lw_field lw_fields_snapshot_write[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_write, snapshot)},
+	{"data", LW_AS_BINARY, true, offsetof(struct lw_snapshot_write, data)},
 };
 
 /* Ask for the state of workers, jobs and layers. */
@@ -1485,6 +1527,22 @@ static const struct lw_field lw_fields_session_open_answer[] = {
 	{"session", LW_WHOLE, true, offsetof(struct lw_session_open_answer, session)},
 };
 
+struct lw_snapshot_export_answer {
+	struct lw_value key;
+	struct lw_value sizes;
+};
+static const struct lw_field lw_fields_snapshot_export_answer[] = {
+	{"key", LW_TABLE, true, offsetof(struct lw_snapshot_export_answer, key)},
+	{"sizes", LW_LIST, true, offsetof(struct lw_snapshot_export_answer, sizes)},
+};
+
+struct lw_snapshot_import_answer {
+	struct lw_bytes snapshot;
+};
+static const struct lw_field lw_fields_snapshot_import_answer[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_import_answer, snapshot)},
+};
+
 struct lw_snapshot_info_answer {
 	struct lw_bytes snapshot;
 	uint64_t size;
@@ -1507,6 +1565,20 @@ struct lw_snapshot_list_answer {
 };
 static const struct lw_field lw_fields_snapshot_list_answer[] = {
 	{"snapshots", LW_LIST, true, offsetof(struct lw_snapshot_list_answer, snapshots)},
+};
+
+struct lw_snapshot_read_answer {
+	struct lw_bytes data;
+};
+static const struct lw_field lw_fields_snapshot_read_answer[] = {
+	{"data", LW_AS_BINARY, true, offsetof(struct lw_snapshot_read_answer, data)},
+};
+
+struct lw_snapshot_write_answer {
+	uint64_t left;
+};
+static const struct lw_field lw_fields_snapshot_write_answer[] = {
+	{"left", LW_WHOLE, true, offsetof(struct lw_snapshot_write_answer, left)},
 };
 
 struct lw_status_answer {

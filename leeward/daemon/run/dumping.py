@@ -9,7 +9,7 @@ snapshot's user alone.
 
 Theory of operation. The kernel's process gets descriptors by its door: a socket, on which the daemon only sends; a
 pipe; and the memory file of its zygote, whose pages needn't be in the state. It answers its request when it has forked.
-The child writes to the pipe a frame with facts, then how many bytes it needs, and when it has the file how many it has
+It writes to the pipe a frame with facts; the child how many bytes it needs, and when it has the file how many it has
 written, or why it can't. The dump is over when both have answered.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import _socket
 import array
+import errno
 import fcntl
 import os
 import socket
@@ -34,6 +35,7 @@ from leeward.daemon.run.verdict import bug
 from leeward.errors import LeewardError, PeerError, SnapshotFailed
 from leeward.wire import job_frames as wire
 from leeward.wire.frames import unpack
+from leeward.wire.sandbox_fields import MAX_FACTS
 
 if TYPE_CHECKING:
     from leeward.daemon.run.runner import Runner
@@ -45,8 +47,6 @@ DUMP_S = 60.0
 _PIECE = 4 << 20
 #: Behind the content: a mapping of its last pages that mremap(2) extends must not end behind the file's end.
 _HOLE = 1 << 40
-#: Bytes of facts, at most.
-_MOST_FACTS = 256 << 10
 _MOST_VALUES = 2 * wire.MAX_PACKAGES + wire.MAX_LOST + 16
 
 _NUMBER = struct.Struct("q")
@@ -173,7 +173,7 @@ class Dump:
         if len(self._read) < wire.HEADER.size:
             return None
         length, = wire.HEADER.unpack_from(self._read)
-        if length > _MOST_FACTS:
+        if length > MAX_FACTS:
             raise PeerError("too many facts")
         end = wire.HEADER.size + length
         if len(self._read) < end:
@@ -236,8 +236,7 @@ class Dump:
             raise PeerError("the file is larger than it was made")
         whole = -(-size // os.sysconf("SC_PAGESIZE")) * os.sysconf("SC_PAGESIZE")
         os.ftruncate(self._file, whole)
-        os.ftruncate(self._file, whole + _HOLE)
-        seal(self._file, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+        end_file(self._file, whole)
         if os.fstat(self._file).st_size != whole + _HOLE:
             raise PeerError("the file's size was changed")
         self._size = whole
@@ -280,6 +279,12 @@ class Dump:
             orders.close()
 
 
+def end_file(fd: int, size: int) -> None:
+    """Give a state's file of *size* bytes its hole, and seal its size."""
+    os.ftruncate(fd, size + _HOLE)
+    seal(fd, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+
+
 def close_file(fd: int, size: int) -> None:
     """Close a memory file. To free many pages takes the loop's time: 50,000 take some 10 ms, which a thread spends."""
     if size <= _PIECE:
@@ -309,6 +314,8 @@ def facts_of(body: bytes) -> tuple[str, Mapping[str, str], tuple[str, ...]]:
 
 def _reason(number: int, name: bytes) -> str:
     shown = wire.shown_name(name.partition(b"\0")[0].decode(errors="replace"))
+    if number == errno.ENOTSUP:
+        return f"it has shared memory: {shown or 'without a name'}"
     try:
         text = os.strerror(number)
     except (ValueError, OverflowError):

@@ -18,6 +18,7 @@ from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import Reactor, Timer
 from leeward.daemon.run.dumping import KernelState, close_file
+from leeward.daemon.sandboxes.importing import PATIENCE_S, Arriving
 from leeward.errors import Busy, SnapshotFailed
 from leeward.spec.sizes import size_text
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
@@ -44,6 +45,18 @@ class SnapshotEntry:
         """What its user is told."""
         return {**self.row(), "packages": dict(self.state.packages), "lost": list(self.state.lost)}
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The bytes of the state, and of its zygote's memory."""
+        return self.state.size, 0 if self.state.memory is None else self.state.memory.size
+
+    def bytes_at(self, offset: int, most: int) -> bytes:
+        """At most *most* bytes of both, one behind the other; none behind their end."""
+        size, memory = self.state.size, self.state.memory
+        if offset < size:
+            return os.pread(self.state.fd, min(most, size - offset), offset)
+        return b"" if memory is None else os.pread(memory.fd, min(most, max(0, size + memory.size - offset)), offset - size)
+
     def row(self) -> Mapping[str, Any]:
         return {"snapshot": self.name, "size": self.state.size, "made": self.made, "python": self.state.python}
 
@@ -61,6 +74,8 @@ class Snapshots:
         self._bytes: dict[int, int] = {}  # by user, with those that dumps have been admitted
         self._dumps: dict[int, int] = {}
         self._timer: Timer | None = None
+        self._arriving: dict[str, tuple[int, Arriving]] = {}  # with their users
+        self._waits: dict[str, Timer] = {}  # for bytes of those
 
     def begin(self, user: int) -> None:
         """Count a dump, until `end`; Busy if the user has too many at once, or too many snapshots."""
@@ -93,10 +108,67 @@ class Snapshots:
         """Add a state, which is the registry's from now on; *admitted* bytes were counted for it."""
         self.give_back(user, admitted)
         self._count(user, state, 1)
-        name = "".join(ID_ALPHABET[byte & 31] for byte in self._random(ID_LENGTH))
-        made = self._found[name] = SnapshotEntry(name, user, state, self._wall(), self._reactor.now())
+        return self._keep(self._new_name(), user, state, self._wall())
+
+    def _keep(self, name: str, user: int, state: KernelState, made: float) -> SnapshotEntry:
+        kept = self._found[name] = SnapshotEntry(name, user, state, made, self._reactor.now())
         self._look_later()
-        return made
+        return kept
+
+    def _new_name(self) -> str:
+        return "".join(ID_ALPHABET[byte & 31] for byte in self._random(ID_LENGTH))
+
+    def begin_import(self, user: int, arriving: Arriving) -> str:
+        """Count *arriving*, which is the registry's from now on, and return its id. Raises as `begin` and `admit`."""
+        name = self._new_name()
+        try:
+            self.begin(user)
+            try:
+                self.admit(user, arriving.size)
+            except Busy:
+                self.end(user)
+                raise
+        except Busy:
+            arriving.close()
+            raise
+        self._arriving[name] = user, arriving
+        self._wait_for(name)
+        return name
+
+    def add_bytes(self, name: str, user: int, data: bytes) -> int:
+        """Add the next bytes to an import, and return how many it lacks; without any it is a snapshot."""
+        whose, arriving = self._arriving.get(name, (-1, None))
+        if arriving is None or whose != user:
+            raise SnapshotFailed(f"you import no snapshot {name}: it never was, or is whole, or nothing came for"
+                                 f" {PATIENCE_S:g} s")
+        try:
+            left = arriving.add(data)
+            if not left:
+                state = arriving.state()
+        except OSError as error:
+            self._drop_import(name)
+            raise SnapshotFailed(f"its memory: {error.strerror}") from error
+        if left:
+            self._wait_for(name)
+            return left
+        self._drop_import(name)
+        self._count(user, state, 1)
+        self._keep(name, user, state, arriving.made)
+        return 0
+
+    def _wait_for(self, name: str) -> None:
+        self._stop_waiting(name)
+        self._waits[name] = self._reactor.after(PATIENCE_S, partial(self._drop_import, name))
+
+    def _stop_waiting(self, name: str) -> None:
+        timer = self._waits.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _drop_import(self, name: str) -> None:
+        user, arriving = self._arriving.pop(name)
+        in_any_case(partial(self._stop_waiting, name), partial(self.end, user), partial(self.give_back, user, arriving.size),
+                    arriving.close)
 
     def get(self, name: str, user: int) -> SnapshotEntry:
         """The snapshot *name* of *user*, used now; SnapshotFailed if the user has none of that name."""
@@ -112,8 +184,11 @@ class Snapshots:
         return [each for each in self._found.values() if each.user == user]
 
     def remove(self, name: str, user: int) -> None:
-        """Remove the snapshot *name* of *user*; SnapshotFailed as `get`."""
-        self._drop(self.get(name, user))
+        """Remove the snapshot *name* of *user*, or give up its import; SnapshotFailed as `get`."""
+        if self._arriving.get(name, (-1, None))[0] == user:
+            self._drop_import(name)
+        else:
+            self._drop(self.get(name, user))
 
     def _drop(self, snapshot: SnapshotEntry) -> None:
         del self._found[snapshot.name]
@@ -144,7 +219,8 @@ class Snapshots:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        in_any_case(*(partial(self._drop, each) for each in list(self._found.values())))
+        in_any_case(*(partial(self._drop, each) for each in list(self._found.values())),
+                    *(partial(self._drop_import, name) for name in list(self._arriving)))
 
 
 def _less(counts: dict[int, int], user: int, by: int) -> None:

@@ -40,13 +40,18 @@ from leeward.wire.sandbox_requests import (
     SandboxList,
     SandboxOpen,
     SandboxRequest,
+    SnapshotExport,
+    SnapshotImport,
     SnapshotInfo,
     SnapshotList,
+    SnapshotRead,
     SnapshotRemove,
+    SnapshotWrite,
 )
 from leeward.wire.schema import Operation
 
 if TYPE_CHECKING:
+    from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes
     from leeward.daemon.serving.connection import Connection
     from leeward.daemon.serving.server import Server
 
@@ -328,6 +333,10 @@ def _in_sandbox(serve: Callable[[Sandboxes, Any, SandboxEntry], Answer]) -> Hand
     return handler
 
 
+def _of_user(serve: Callable[[LiveSandboxes, Any, int], Answer]) -> Handler:
+    return lambda of, request: serve(of._server.desk, request, of._flight.user)
+
+
 #: What serves each kind of request, and those that are based on it: with a map, or the whole parcel; None if the answer
 #: comes later. A request is admitted first, as its operation says.
 _SERVES: Mapping[type, Handler] = {
@@ -354,8 +363,9 @@ _SERVES: Mapping[type, Handler] = {
     SandboxDock: Operations._dock,
     SandboxOpen: Operations._open_sandbox,
     SnapshotList: lambda of, _: snapshots.rows(of._server.desk, of._flight.user),
-    SnapshotInfo: lambda of, request: snapshots.info(of._server.desk, request, of._flight.user),
-    SnapshotRemove: lambda of, request: snapshots.remove(of._server.desk, request, of._flight.user),
+    **{kind: _of_user(serve) for kind, serve in (
+        (SnapshotInfo, snapshots.info), (SnapshotRemove, snapshots.remove), (SnapshotExport, snapshots.export),
+        (SnapshotRead, snapshots.read), (SnapshotImport, snapshots.begin_import), (SnapshotWrite, snapshots.write))},
     SandboxList: lambda of, request: page(of._server.desk, of._flight.user, request.after),
     **{kind: _in_sandbox(serve) for kind, serve in IN_SANDBOX.items()},
 }

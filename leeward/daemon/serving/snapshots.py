@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.run.dumping import Dump, KernelState
+from leeward.daemon.sandboxes import importing
 from leeward.daemon.sandboxes.live_sandboxes import SandboxEntry
 from leeward.daemon.sandboxes.registry import State
 from leeward.daemon.serving.sandbox_calls import SandboxCall
 from leeward.errors import Refused, SnapshotFailed
 from leeward.wire import sandbox_requests as wire
+from leeward.wire.sandbox_fields import MAX_WRITE
 
 if TYPE_CHECKING:
     from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes
@@ -144,3 +146,25 @@ def remove(desk: LiveSandboxes, request: wire.SnapshotRemove, user: int) -> Mapp
     """Remove a snapshot, and return the answer."""
     desk.snapshots.remove(request.snapshot, user)
     return {}
+
+
+def export(desk: LiveSandboxes, request: wire.SnapshotExport, user: int) -> Mapping[str, Any]:
+    """The answer to a `snapshot_export`."""
+    return {"key": dict(importing.key()), "sizes": list(desk.snapshots.get(request.snapshot, user).sizes)}
+
+
+def read(desk: LiveSandboxes, request: wire.SnapshotRead, user: int) -> Mapping[str, Any]:
+    """The answer to a `snapshot_read`: bytes of the state, then of its zygote's memory; none behind them."""
+    return {"data": desk.snapshots.get(request.snapshot, user).bytes_at(request.offset, MAX_WRITE)}
+
+
+def begin_import(desk: LiveSandboxes, request: wire.SnapshotImport, user: int) -> Mapping[str, Any]:
+    """Begin to take a snapshot's bytes, and return the answer."""
+    importing.check(request.key)
+    return {"snapshot": desk.snapshots.begin_import(
+        user, importing.Arriving(request.sizes, request.facts, request.made))}
+
+
+def write(desk: LiveSandboxes, request: wire.SnapshotWrite, user: int) -> Mapping[str, Any]:
+    """Take the next bytes of a snapshot, and return the answer."""
+    return {"left": desk.snapshots.add_bytes(request.snapshot, user, request.data)}

@@ -679,15 +679,41 @@ export interface Requests {
     /** bytes from the slot's start on */
     length: number | bigint;
   };
+  snapshot_export: {
+    /** of `kernel_snapshot` */
+    snapshot: string;
+  };
+  snapshot_import: {
+    /** of `snapshot_export` */
+    key: Record<string, string>;
+    /** of `snapshot_export` */
+    sizes: any[];
+    /** MessagePack of a map: `python`, `packages` and `lost` of `kernel_snapshot` */
+    facts: NodeJS.ArrayBufferView;
+    /** as `kernel_snapshot` answered */
+    made: number;
+  };
   snapshot_info: {
     /** of `kernel_snapshot` */
     snapshot: string;
   };
   snapshot_list: {
   };
+  snapshot_read: {
+    /** of `kernel_snapshot` */
+    snapshot: string;
+    /** where to begin */
+    offset?: number | bigint;
+  };
   snapshot_remove: {
     /** of `kernel_snapshot` */
     snapshot: string;
+  };
+  snapshot_write: {
+    /** of `snapshot_import` */
+    snapshot: string;
+    /** at most 1 MiB */
+    data: NodeJS.ArrayBufferView;
   };
   status: {
     /** `json`: the answer is `{"json": text}`, the map below as one JSON object on one line, in ASCII */
@@ -765,9 +791,13 @@ export interface Answers {
   session_reset: {};
   shutdown: {};
   slot: ResultFields;
+  snapshot_export: { key: Record<string, string>; sizes: (number | bigint)[] };
+  snapshot_import: { snapshot: string };
   snapshot_info: { snapshot: string; size: number | bigint; made: number; python: string; packages: Record<string, string>; lost: string[] };
   snapshot_list: { snapshots: Record<string, any>[] };
+  snapshot_read: { data: Buffer };
   snapshot_remove: {};
+  snapshot_write: { left: number | bigint };
   status: { json?: string; workers?: Record<string, any>; jobs?: Record<string, any>; runners_made?: number | bigint; runners_armed?: number | bigint; runners_arming?: number | bigint; runners_kept?: number | bigint; layers?: Record<string, any>; transport?: string; degraded?: string[]; pools?: Record<string, any>[]; environments?: Record<string, any>; uptime?: number; connections?: number | bigint; sessions?: number | bigint; sandboxes?: number | bigint; max_sessions?: number | bigint; max_connections?: number | bigint; fresh_layout?: boolean; snapshot?: string; faults?: number | bigint; pid?: number | bigint; reloads?: (number | bigint)[] };
 }
 

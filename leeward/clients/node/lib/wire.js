@@ -75,9 +75,13 @@ const ANSWERS = {
   session_reset: {},
   shutdown: {},
   slot: RESULT,
+  snapshot_export: { key: 'map of text to text', sizes: 'array of int' },
+  snapshot_import: { snapshot: 'text' },
   snapshot_info: { snapshot: 'text', size: 'int', made: 'float', python: 'text', packages: 'map of text to text', lost: 'array of text' },
   snapshot_list: { snapshots: 'array of map' },
+  snapshot_read: { data: 'binary' },
   snapshot_remove: {},
+  snapshot_write: { left: 'int' },
   status: { 'json?': 'text', 'workers?': 'map', 'jobs?': 'map', 'runners_made?': 'int', 'runners_armed?': 'int', 'runners_arming?': 'int', 'runners_kept?': 'int', 'layers?': 'map', 'transport?': 'text', 'degraded?': 'array of text', 'pools?': 'array of map', 'environments?': 'map', 'uptime?': 'float', 'connections?': 'int', 'sessions?': 'int', 'sandboxes?': 'int', 'max_sessions?': 'int', 'max_connections?': 'int', 'fresh_layout?': 'bool', 'snapshot?': 'text', 'faults?': 'int', 'pid?': 'int', 'reloads?': 'array of int' },
 };
 

@@ -14,7 +14,8 @@ from leeward.wire.requests import OPERATIONS
 pytestmark = pytest.mark.needs("extra-serve")
 
 #: What no such client may ask for: the daemon itself, what others do, and what needs descriptors.
-REFUSED = {"status", "shutdown", "recall", "egress_log", "egress_asks", "egress_answer", "sandbox_dock", "arena", "slot"}
+REFUSED = {"status", "shutdown", "recall", "egress_log", "egress_asks", "egress_answer", "sandbox_dock", "arena", "slot",
+           "snapshot_export", "snapshot_read", "snapshot_import", "snapshot_write"}
 
 
 def test_each_operation_is_judged():
