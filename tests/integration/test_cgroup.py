@@ -30,6 +30,7 @@ from typing import Any
 import pytest
 
 from kit import features
+from kit.unclosed import close_garbage
 from kit.waiting import poll_until
 from leeward._native import spawn
 from leeward._native.spawn import Clone
@@ -618,6 +619,7 @@ def test_kill_ends_all(worker):
 
 def test_no_descriptor_stays_open_or_is_inherited(driver):
     """Descriptors are those of before, and none goes through an exec."""
+    close_garbage()
     before = set(os.listdir("/proc/self/fd"))
     worker = Worker(driver)
     leaves = [worker.leaf() for _ in range(3)]

@@ -23,6 +23,7 @@ import pytest
 from kit.box import MISSING, Box
 from kit.live import Live, Ran, opened
 from kit.locks import LOCKS
+from kit.unclosed import close_garbage
 from leeward.daemon.run.launch import Command, Stdio
 from leeward.daemon.run.live_runner import MOST_PROCESSES, Full
 from leeward.daemon.run.runner_states import ProcessState
@@ -314,6 +315,7 @@ def test_a_background_process_outlives_its_command(live: Live) -> None:
 
 def test_a_hundred_processes_in_turn_do_not_leak(live: Live) -> None:
     live.run("true")
+    close_garbage()
     before = held()
     for number in range(100):
         assert number % 256 == live.shell(f"exit {number}").code
