@@ -423,11 +423,12 @@ def cases() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def stand(request: pytest.FixtureRequest, host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """With what there is of everything once each operation was served."""
+    """With what there is of everything once each operation was served, and each runner that is then made is there."""
     made = Stand(tmp_path_factory.mktemp("matrix"), host.http, request.param)
     made.complete()
     for operation in dict.fromkeys(case.values[1] for case in cases() if made.shards == case.values[0]):
         serves(made, operation)
+    made.daemon.idle()
     made.before = made.census()
     yield made
     made.close()
