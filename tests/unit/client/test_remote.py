@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kit.unclosed import close_garbage
 
+from kit.unclosed import close_garbage
 from leeward.client import remote
 from leeward.client.connecting import away
 from leeward.client.connection import BlockingConnection
