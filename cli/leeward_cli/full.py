@@ -17,8 +17,9 @@ FILES = {
     "checkpoint": "overlays", "config": "library", "cp": "copying", "daemon": "daemon_commands",
     "diff": "overlays", "discard": "overlays", "doctor": "doctor", "egress": "egress", "env": "environments",
     "explain": "logs", "fetch": "fetching", "fleet": "fleet", "logs": "logs", "map": "mapping", "mcp": "mcp",
-    "profiles": "profiles", "python": "sandboxes", "restore": "overlays", "sandbox": "sandboxes", "selftest": "selftest.command",
-    "serve": "serve", "shell": "sandboxes", "shell-prefix": "agents_outside", "snapshot": "snapshots", "top": "top",
+    "profiles": "profiles", "python": "sandboxes", "restore": "overlays", "sandbox": "sandboxes",
+    "selftest": "selftest.command", "serve": "serve", "shell": "sandboxes", "shell-prefix": "agents_outside",
+    "snapshot": "snapshots", "top": "top",
 }
 
 

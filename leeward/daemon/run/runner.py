@@ -226,7 +226,9 @@ class Runner:
 
     def runnable(self) -> bool:
         """Whether the job's first task runs now, or waits for a processor; LeewardError, OSError if it has gone."""
-        return is_runnable(self._job_pid if self._job_pid >= 0 else self._job())
+        if self._job_pid < 0:
+            self._job_pid = self._job()
+        return is_runnable(self._job_pid)
 
     def signal(self, number: int) -> bool:
         """Send a signal to the job's process. Returns False if it was gone."""
@@ -307,8 +309,11 @@ def job_of(init: int) -> int:
 
 def is_runnable(task: int) -> bool:
     """Whether *task*, in the daemon's pid namespace, runs or waits for a processor; OSError if it has gone. proc(5)."""
-    with open(f"/proc/{task}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2][:3] == b" R "
+    fd = os.open(f"/proc/{task}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 256).rpartition(b")")[2][:3] == b" R "  # the name in front of it has 64 bytes at most
+    finally:
+        os.close(fd)
 
 
 def oom_kills() -> int:
