@@ -267,6 +267,20 @@ class Runner:
         # So far the init has no other child. Only the init reaps it, so while the init lives the pid is the child's.
         return os.pidfd_open(job_of(self.pid))
 
+    def has_ended(self) -> bool:
+        """Whether its init has ended, or the job's process with all its threads; False if that can't be said."""
+        fds = [self.pidfd]
+        try:
+            with contextlib.suppress(OSError, LeewardError):
+                fds.append(self.job_pidfd())
+            poll = select.poll()
+            for fd in fds:
+                poll.register(fd, select.POLLIN)
+            return bool(poll.poll(0))
+        finally:
+            for fd in fds[1:]:
+                os.close(fd)
+
     def rest(self) -> None:
         """For a live sandbox: close the pipes of the first process, which gets no job, and the leaf's files for now."""
         ends = [fd for fd in (self.reply, self.out, self.err) if fd >= 0]
