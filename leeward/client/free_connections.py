@@ -49,8 +49,11 @@ class FreeConnections:
 
     def execute_in_kernel(self, fields: Mapping[str, Any]) -> Answer:
         """Send a sandbox_execute request for a kernel, with code and no option."""
-        with self.one() as connection:
+        connection = self._take()
+        try:
             return _executed(connection, fields)
+        finally:
+            self._give_back(connection)
 
     def _new(self) -> BlockingConnection:
         return BlockingConnection(self.socket, self._retry_busy)
@@ -63,17 +66,23 @@ class FreeConnections:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[BlockingConnection]:
-        with self._lock:
-            connection = self._free.pop() if self._free else self._new()
+        connection = self._take()
         try:
             yield connection
         finally:
-            with self._lock:
-                kept = len(self._free) < _KEPT and not self._closed
-                if kept:
-                    self._free.append(connection)
-            if not kept:
-                connection.close()
+            self._give_back(connection)
+
+    def _take(self) -> BlockingConnection:
+        with self._lock:
+            return self._free.pop() if self._free else self._new()
+
+    def _give_back(self, connection: BlockingConnection) -> None:
+        with self._lock:
+            kept = len(self._free) < _KEPT and not self._closed
+            if kept:
+                self._free.append(connection)
+        if not kept:
+            connection.close()
 
     def close(self) -> None:
         with self._lock:

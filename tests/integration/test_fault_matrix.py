@@ -428,7 +428,7 @@ def stand(request: pytest.FixtureRequest, host: Servers, tmp_path_factory: pytes
     made.complete()
     for operation in dict.fromkeys(case.values[1] for case in cases() if made.shards == case.values[0]):
         serves(made, operation)
-    made.daemon.idle()
+    made.daemon.until(lambda status: WORKERS == status["workers"]["idle"] and not status["runners_arming"])
     made.before = made.census()
     yield made
     made.close()

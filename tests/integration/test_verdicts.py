@@ -18,6 +18,7 @@ from leeward.daemon.pool.pool import Ticket
 from leeward.daemon.run.report import Report
 from leeward.daemon.run.verdict import Stop
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 from leeward.spec.outcome import Limit, Outcome, Result
 
 SPIN = "import time\nwhile time.process_time() < {}: pass\n"
@@ -141,3 +142,29 @@ def test_what_somebody_has_seen_is_not_run_again(box: Box) -> None:
     assert (0, Outcome.INTERNAL, None) == (ticket.losses, result.outcome, result.limit)
     assert result.error is not None
     assert "HostMemory" == result.error.type
+
+
+def test_a_job_that_has_ended_by_itself_has_not_run_out_of_time(box: Box) -> None:
+    """Where the host is too busy for its status to come: here its keeper is stopped meanwhile."""
+    reports: list[Report] = []
+    code = b"import os, time; print('here', flush=True); time.sleep(0.1); os.kill(os.getpid(), 9)"
+    ticket = box.engine.main.pool.submit(Job(code=code, limits=Limits(time=0.4)), reports.append, PATIENCE)
+    box.reactor.run(lambda: ticket.execution is not None and bool(ticket.execution.output.out.head))
+    keeper = box.engine.workers[0].keeper.pid
+    os.kill(keeper, signal.SIGSTOP)
+    box.reactor.run(lambda: box.reactor.now() > ticket.execution.started + 0.5)  # type: ignore[union-attr]  # it has begun
+    os.kill(keeper, signal.SIGCONT)
+    box.reactor.run(lambda: bool(reports))
+
+    assert reports[0].result is not None
+    assert (Outcome.SIGNALLED, None) == (reports[0].result.outcome, reports[0].result.limit)
+
+
+def test_a_job_that_closes_its_pipe_has_not_ended(box: Box) -> None:
+    """The control: nor has one whose first thread has, while another one goes on."""
+    code = ("import ctypes, os, threading\nos.closerange(3, 9)\n"
+            "threading.Thread(target=lambda: [None for _ in iter(int, 1)]).start()\n"
+            "ctypes.CDLL(None).syscall(60 if 'x86' in os.uname().machine else 93, 0)")
+    result = box.run(code, limits={"time": 0.5})
+
+    assert (Outcome.TIMED_OUT, Limit.TIME) == (result.outcome, result.limit)

@@ -493,3 +493,8 @@ class Repeating:
             go_on = True
         if go_on:
             self.start()
+
+    def broken(self, _error: Exception) -> None:
+        """For the barrier."""
+        self.stop()
+        self.start()

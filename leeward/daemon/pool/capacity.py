@@ -26,7 +26,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from leeward.base.dataclass import dataclass
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import Reactor, Repeating
 from leeward.daemon.run.verdict import Stop
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup import hierarchy
@@ -39,7 +39,7 @@ PER_PROCESSOR, OF_NEW_CONNECTION, OF_NEW_USER = 2, 2, 3
 #: Seconds between two looks, and the part of them in which a job that computes has used processor time.
 LOOK_S, COMPUTES = 0.01, 0.3
 #: Jobs that wait by themselves of which a look tells whether they compute now.
-_AGAIN = 8
+_AGAIN = 4
 #: Workers that are made in advance of the jobs that wait, as each takes some milliseconds; and if processors are short.
 AHEAD, STANDBY = 16, 1
 #: Seconds for which a job may still be about to take the memory of its limit.
@@ -70,9 +70,9 @@ class Capacity:
         self._young: deque[tuple[float, int]] = deque()  # when jobs beyond the own workers started, and their limits
         self._left = 0  # bytes of memory for further jobs
         self._looked = float("-inf")
-        self._timer: Timer | None = None
+        self._looks = Repeating(reactor, LOOK_S, self._look)
         self._beyond: dict[Ticket, None] = {}  # jobs that started beyond the own workers, the last one last
-        self._guard: Timer | None = None
+        self._guard = Repeating(reactor, _GUARD_S, self._guard_memory)
         self.jobs = 0  # that run, without those of sessions
 
     # --- for the pool ---------------------------------------------------------
@@ -86,8 +86,7 @@ class Capacity:
             self._young.append((self._reactor.now(), memory))
             self._left -= memory
             self._beyond[ticket] = None
-            if self._guard is None:
-                self._guard = self._reactor.after(_GUARD_S, self._guard_memory)
+            self._guard.start()
 
     def ended(self, ticket: Ticket) -> None:
         self.jobs -= 1
@@ -137,20 +136,19 @@ class Capacity:
 
     def wake(self) -> None:
         """Look soon, and make workers: jobs wait."""
-        if self._timer is None and self._pool.workforce.beyond.jobs and not self._pool.workforce.closed:
-            self._timer = self._reactor.after(LOOK_S, self._look)
+        if self._pool.workforce.beyond.jobs and not self._pool.workforce.closed:
+            self._looks.start()
 
-    def _look(self) -> None:
-        self._timer = None
+    def _look(self) -> bool:
+        """Let jobs start, and workers be made for those that wait; whether to look again."""
         self._refresh()
         waiting = len(self._pool.queue)
-        if not waiting:
-            return
-        self.wake()
-        self._pool.admission.serve()
-        if self._left > 0 and self.jobs >= self._pool.workforce.own:
-            ahead = AHEAD if self.computing < self._bound else STANDBY
-            self._pool.workforce.grow(self.jobs + min(waiting, ahead))
+        if waiting:
+            self._pool.admission.serve()
+            if self._left > 0 and self.jobs >= self._pool.workforce.own:
+                ahead = AHEAD if self.computing < self._bound else STANDBY
+                self._pool.workforce.grow(self.jobs + min(waiting, ahead))
+        return waiting > 0
 
     def _refresh(self) -> None:
         """See what is left of memory, and which jobs compute, if that was seen a while ago."""
@@ -176,33 +174,32 @@ class Capacity:
         except (OSError, ValueError, StopIteration):
             return 0, 0
 
-    def _guard_memory(self) -> None:
-        """End the job that started last beyond the own workers if hardly any memory is left."""
-        self._guard = None
-        if not self._beyond:
-            return
-        self._guard = self._reactor.after(_GUARD_S, self._guard_memory)
-        total, left = self._memory_left()
+    def _guard_memory(self) -> bool:
+        """End the job that started last beyond the own workers if hardly any memory is left; whether to look again."""
+        total, left = self._memory_left() if self._beyond else (0, 0)
         if left < total // _LEAST:
             last = next((ticket for ticket in reversed(self._beyond) if ticket.unseen), None)
             if last is not None and last.execution is not None and not last.execution.stopped:
                 last.execution.stop(Stop.HOST)
+        return bool(self._beyond)
 
     def _judge(self, ticket: Ticket, now: float) -> None:
         """See whether *ticket*'s job has computed since it was seen last."""
-        if ticket.execution is None:
-            return
-        runner = ticket.execution.runner
-        try:
-            runnable, used = runner.runnable(), runner.leaf.cpu_time()
-        except (LeewardError, OSError):  # it is ending
+        execution = ticket.execution
+        if execution is None:
             return
         before = self._samples.get(ticket)
         if before is None:
-            self._samples[ticket] = _Sample(now, used)
+            if now - execution.started < LOOK_S / 2:
+                return
+            before = self._samples[ticket] = _Sample(execution.started, execution.before.cpu_time)
+        try:
+            used = execution.runner.leaf.cpu_time()
+            computes = used - before.used >= COMPUTES * (now - before.at) or execution.runner.runnable()
+        except (LeewardError, OSError):  # it is ending
             return
         self._waiting.pop(ticket, None)
-        if not runnable and used - before.used < COMPUTES * (now - before.at):
+        if not computes:
             self._waiting[ticket] = None
         before.at, before.used = now, used
 
@@ -212,7 +209,5 @@ class Capacity:
 
     def stop(self) -> None:
         """Look no more: no job starts any more."""
-        for timer in (self._timer, self._guard):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._guard = None
+        self._looks.stop()
+        self._guard.stop()

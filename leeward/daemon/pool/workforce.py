@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.fast_path import FastPath
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import Reactor, Repeating, Timer
 from leeward.daemon.pool.begin import NO_BOUNDS, NOT_BEYOND, SURPLUS, Beyond, SeatBounds
 from leeward.daemon.worker.arming import Arming
 from leeward.daemon.worker.worker import Worker, WorkerState
@@ -92,7 +92,7 @@ class Workforce:
         self._reactor, self._maker, self._work = reactor, maker, work
         self.size, self.surplus, self.room, self._first = size, surplus, room, first
         self.held, self.bounds, self.beyond = 0, bounds, beyond
-        self._shrinking = False
+        self._shrinks = Repeating(reactor, _LINGER_S, self._shrink)
         self.by_slot: dict[int, Worker] = {}  # the workers
         self._idle: dict[Worker, None] = {}  # those that were free when they said so last, of all that are free now
         self.offers: dict[int, Worker] = {}  # workers by the number of their runner that is on offer to the fast path
@@ -306,7 +306,7 @@ class Workforce:
             self._extra = count
             self._work.resized()
         self._reactor.soon(self.make_missing)
-        self._shrink_later()
+        self._shrinks.start()
 
     def _needed(self, waiting: int) -> int:
         there = self.size if self._grows else self._base(0)
@@ -318,25 +318,18 @@ class Workforce:
         if self.wanted > len(self.by_slot):
             self._reactor.soon(self.make_missing)
         elif self.wanted < len(self.by_slot):
-            self._shrink_later()
+            self._shrinks.start()
 
-    def _shrink_later(self) -> None:
-        if not self._shrinking:
-            self._shrinking = True
-            self._reactor.after(_LINGER_S, self._shrink)
-
-    def _shrink(self) -> None:
-        """Retire idle workers that were made for sessions or for waiting jobs."""
-        self._shrinking = False
+    def _shrink(self) -> bool:
+        """Retire idle workers that were made for sessions or for waiting jobs; whether some are left."""
         if self.closed:
-            return
+            return False
         self._extra = min(self._extra, self._needed(len(self._work.queue) if self._grows else 0))
         self._work.resized()
         for worker in superfluous(self.by_slot, self.wanted):
             self.by_slot[worker.slot].retire("")
         self._offer()
-        if self._extra or len(self.by_slot) > self.wanted:
-            self._shrink_later()
+        return self._extra > 0 or len(self.by_slot) > self.wanted
 
     def retire_all(self) -> None:
         """Retire all workers, even those with jobs, and make no more."""

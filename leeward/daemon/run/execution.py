@@ -164,8 +164,6 @@ COLLECT_S, _AGAIN_S = 0.5, 0.02
 _UNREAD_S = 0.001
 #: Seconds between two looks at a job's processor time, or at its own time, at least.
 METER_S = 0.005
-#: Seconds beyond its own time after which a job is ended although it isn't settled for how long it was starved.
-UNSETTLED_S = 0.25
 #: Seconds after which the daemon is late to read a full pipe, which the job hasn't to answer for.
 LATE_S = 0.02
 #: As _AGAIN_S, after an interrupt. SIGURG, because its default action is to be ignored.
@@ -352,14 +350,15 @@ class Execution:
         starvation.look(now, self._runner.leaf.cpu_time())
         passed = now - self.started
         if passed - starvation.seconds >= limits.time:
-            surely = passed - starvation.seconds >= limits.time + UNSETTLED_S
+            surely = passed - starvation.seconds - starvation.unknown >= limits.time
             if starvation.settled or surely or passed >= limits.wall:
                 self._out_of_time()
             else:
                 self._timers["time"] = self._reactor.after(max(METER_S, starvation.pause), self._check_time)
         elif passed >= limits.wall:
             self._on_reply(0)  # the loop may be late although the job isn't
-            self.stop(Stop.STARVED)
+            if not self._has_ended(self._check_time):
+                self.stop(Stop.STARVED)
         else:
             again = min(limits.time - passed + starvation.seconds, limits.wall - passed)
             self._timers["time"] = self._reactor.after(max(again, METER_S, starvation.pause), self._check_time)
@@ -451,6 +450,8 @@ class Execution:
         """End the job; but one with `collect` is first told to return its files, by the signal LATE (inside/answer.py)."""
         self.take_back()
         self._on_reply(0)  # the loop may be late although the job isn't
+        if self._has_ended(self._out_of_time):
+            return
         if self._asks_when_late and self._job.collect and not (self._errand.unsent or self.over or self.stopped) \
                 and self._runner.signal(wire.LATE):
             self._late = True
@@ -458,6 +459,13 @@ class Execution:
             self._timers["collect"] = self._reactor.after(COLLECT_S, partial(self.stop, Stop.TIME))
         else:
             self.stop(Stop.TIME)
+
+    def _has_ended(self, again: Callable[[], None]) -> bool:
+        """Whether the job has ended by itself, and on a busy host only its status is late; then *again* is called soon."""
+        if self.over or self.stopped or not self._reply.closed or not self._runner.has_ended():
+            return False
+        self._timers["time"] = self._reactor.after(_AGAIN_S, again)
+        return True
 
     def _ask_again(self) -> None:
         if not self.over and not self.stopped:

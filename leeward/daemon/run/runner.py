@@ -226,7 +226,9 @@ class Runner:
 
     def runnable(self) -> bool:
         """Whether the job's first task runs now, or waits for a processor; LeewardError, OSError if it has gone."""
-        return is_runnable(self._job_pid if self._job_pid >= 0 else self._job())
+        if self._job_pid < 0:
+            self._job_pid = self._job()
+        return is_runnable(self._job_pid)
 
     def signal(self, number: int) -> bool:
         """Send a signal to the job's process. Returns False if it was gone."""
@@ -264,6 +266,20 @@ class Runner:
         """A new pidfd of the job's process, the caller's; LeewardError, OSError."""
         # So far the init has no other child. Only the init reaps it, so while the init lives the pid is the child's.
         return os.pidfd_open(job_of(self.pid))
+
+    def has_ended(self) -> bool:
+        """Whether its init has ended, or the job's process with all its threads; False if that can't be said."""
+        fds = [self.pidfd]
+        try:
+            with contextlib.suppress(OSError, LeewardError):
+                fds.append(self.job_pidfd())
+            poll = select.poll()
+            for fd in fds:
+                poll.register(fd, select.POLLIN)
+            return bool(poll.poll(0))
+        finally:
+            for fd in fds[1:]:
+                os.close(fd)
 
     def rest(self) -> None:
         """For a live sandbox: close the pipes of the first process, which gets no job, and the leaf's files for now."""
@@ -307,8 +323,11 @@ def job_of(init: int) -> int:
 
 def is_runnable(task: int) -> bool:
     """Whether *task*, in the daemon's pid namespace, runs or waits for a processor; OSError if it has gone. proc(5)."""
-    with open(f"/proc/{task}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2][:3] == b" R "
+    fd = os.open(f"/proc/{task}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 256).rpartition(b")")[2][:3] == b" R "  # the name in front of it has 64 bytes at most
+    finally:
+        os.close(fd)
 
 
 def oom_kills() -> int:

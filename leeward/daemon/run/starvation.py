@@ -77,7 +77,7 @@ class Starvation:
         self.seconds = 0.0  # so far
         self.settled = False  # at the last look
         self.pause = 0.0  # seconds until the next look at least, so that looks at many tasks take no loop's time
-        self._unknown = 0.0  # seconds before the last look in which tasks may have waited, of which the kernel tells later
+        self.unknown = 0.0  # seconds before the last look in which tasks may have waited, of which the kernel tells later
 
     def look(self, now: float, used: float) -> None:
         """Count the time since the last look."""
@@ -91,13 +91,13 @@ class Starvation:
             times.since = now if then is None or times.ran > then.ran else then.since
             if times.runnable and times.since < now:
                 times.waited = max(times.waited, (0.0 if then is None else then.waited) + now - max(times.since, self._at))
-        within = seconds + self._unknown
+        within = seconds + self.unknown
         active, starved = active_and_starved(self._tasks, after, max(0.0, used - self._used), within, self._processors)
         self.seconds += starved
         runnable = [times for times in after.values() if times.runnable]
         served = used - self._used >= seconds / 2 or all(times.since == now for times in runnable)
         self.settled = not runnable or (seconds <= SETTLED_S and served)
-        self._unknown = within - active if runnable else 0.0
+        self.unknown = within - active if runnable else 0.0
         self._tasks, self._at, self._used = after, now, used
         self.pause = REST * (time.monotonic() - began)
 

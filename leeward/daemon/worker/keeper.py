@@ -181,7 +181,7 @@ class Keeper:
     def _close_rest(self) -> None:
         rest = (self._sockets, self.ptmx, *self._trust, *self._sized, *self.listeners)
         self._sockets = self.ptmx = -1
-        self._sized, self._trust, self.listeners = (), (), []
+        self._sized, self._trust, self.listeners, self.memory = (), (), [], None
         in_any_case(*(partial(os.close, fd) for fd in rest if fd >= 0))
 
 

@@ -145,6 +145,7 @@ class Zygote:
 
     def close(self) -> None:
         """Close the channel; the zygote ends when it notices. Keepers live on."""
+        self.memory = None
         self._stop_listening()
         if self._channel.fileno() >= 0:
             self._reactor.forget(self._channel.fileno())

@@ -117,10 +117,12 @@ def test_a_connection_that_cannot_be_made_is_an_error_of_its_own(
 
     monkeypatch.setattr(remote, "_way", none)
     close_garbage()
-    before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(DaemonAway, match="no daemon answers at https"):
-        link.call("ping", {}, retry=False)
-    assert before == len(os.listdir("/proc/self/fd"))
+    held = []
+    for _ in range(2):  # the first connection of a process starts the loop that all have
+        with pytest.raises(DaemonAway, match="no daemon answers at https"):
+            link.call("ping", {}, retry=False)
+        held.append(len(os.listdir("/proc/self/fd")))
+    assert held[0] == held[1]
 
 
 def test_a_file_that_no_place_names_is_used_as_a_whole() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from leeward.daemon.loop.reactor import READ, Reactor
+import pytest
+
+from leeward.daemon.loop.reactor import READ, Reactor, Repeating
 
 
 def test_a_ready_descriptor_calls_back(reactor: Reactor):
@@ -95,3 +97,21 @@ def test_soon_runs_after_this_turn_and_may_ask_again(reactor: Reactor):
 
 def test_forgetting_an_unwatched_descriptor_has_no_effect(reactor: Reactor):
     reactor.forget(12345)
+
+
+@pytest.mark.faults("it is what this is about")
+def test_what_repeats_goes_on_after_a_fault(reactor: Reactor):
+    """One of its look, and one before that."""
+    looks: list[int] = []
+
+    def look() -> bool:
+        looks.append(0)
+        return bool(1 / (len(looks) - 1))
+
+    repeating = Repeating(reactor, 0.001, look)
+    repeating.start()
+    repeating.broken(MemoryError())
+    reactor.run(lambda: 3 == len(looks))
+    repeating.stop()
+
+    assert 1 == reactor.barrier.faults

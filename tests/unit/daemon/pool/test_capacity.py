@@ -32,6 +32,7 @@ class Job:
         leaf = SimpleNamespace(cpu_time=lambda: self.used)
         self.stops: list[Stop] = []
         self.execution = SimpleNamespace(runner=SimpleNamespace(runnable=lambda: self.computes, leaf=leaf),
+                                         started=100.0, before=SimpleNamespace(cpu_time=0.0),
                                          stopped=False, stop=self.stops.append)
 
 
@@ -133,6 +134,12 @@ def test_jobs_that_compute_are_bound_by_processors(stand: Stand) -> None:
     stand.running[0].computes = False
     stand.seen()
     assert stand.carries(Job())
+
+
+def test_the_first_look_tells_whether_a_job_computes(stand: Stand) -> None:
+    stand.start(Job(), Job(), Job(), Job(computes=True))
+    assert stand.carries(Job())
+    assert 1 == stand.capacity.computing
 
 
 def test_processes_of_a_job_that_waits_for_them_compute(stand: Stand) -> None:
