@@ -225,7 +225,7 @@ def box(served):
 
 
 @pytest.mark.parametrize("body", [
-    b"{", b"[]", b"\xff", b'{"path": 1}', b'{"path": {}}', b'{"path": "\\u0000"}', b'{"path": ""}', b"[" * 100_000,
+    b"{", b"[]", b"\xff", b'{"path": 1}', b'{"path": {}}', b'{"path": "\\u0000"}', b'{"path": ""}', b"[" * 40_000,
     b'{"path":' * 1000, b'{"process": {"pid": -1}}', b'{"process": {"pid": 99999999999999999999}}'])
 @pytest.mark.parametrize("method", ["filesystem.Filesystem/Stat", "process.Process/SendInput"])
 def test_a_hostile_message_is_refused_in_the_form_of_the_protocol(served, box, method, body):
@@ -234,6 +234,13 @@ def test_a_hostile_message_is_refused_in_the_form_of_the_protocol(served, box, m
     assert status in (400, 404)
     assert row["code"] in ("invalid_argument", "not_found")
     assert {"code", "message"} == row.keys()
+
+
+@pytest.mark.parametrize("method", ["filesystem.Filesystem/Stat", "process.Process/SendInput"])
+def test_a_message_with_too_many_values_is_refused_in_the_form_of_the_protocol(served, box, method):
+    status, row = rpc(served, box, method, b"[" * 100_000)
+
+    assert (413, "resource_exhausted") == (status, row["code"])
 
 
 @pytest.mark.parametrize("body", [

@@ -132,7 +132,8 @@ def asks(**fields):
 
 
 @pytest.mark.parametrize(("fields", "status"), [
-    (b"{", 400), (b"[]", 400), (b"\xff", 400), (b"[" * 100_000, 400), ({"language": "python"}, 422), (asks(code=1), 400),
+    (b"{", 400), (b"[]", 400), (b"\xff", 400), (b"[" * 40_000, 400), (b"[" * 100_000, 413),
+    ({"language": "python"}, 422), (asks(code=1), 400),
     (asks(files={"../x": ""}), 422), (asks(files={"x": "?"}), 422), (asks(files=[]), 400), (asks(run_timeout=0), 422),
     (asks(run_timeout=1e300), 422), (b'{"language": "python", "code": "1", "run_timeout": NaN}', 400),
     (asks(code="\ud800"), 400),
