@@ -252,12 +252,13 @@ def domain_steps(plan: LandlockPlan) -> list[Step]:
     """
     Enforce the part of *plan* that is about sockets of processes outside the own domain. The helper that makes a
     sandbox's further processes takes these steps, and they inherit its domain: each restricted by itself, they couldn't
-    reach each other's sockets.
+    reach each other's sockets. Every ruleset denies moves between folders until a rule allows them: these are the other
+    ruleset's to decide.
     """
     fs, scoped = plan.fs & _SOCKETS[0], plan.scoped & _SOCKETS[1]
     cell = Cell("ruleset of the domain")
-    return [native.ruleset_step(cell, fs, 0, scoped), native.restrict_step(cell, plan.flags),
-            returns(Call.CLOSE, cell)] if fs or scoped else []
+    return [native.ruleset_step(cell, fs | FsAccess.REFER, 0, scoped), *native.path_steps(cell, "/", FsAccess.REFER),
+            native.restrict_step(cell, plan.flags), returns(Call.CLOSE, cell)] if fs or scoped else []
 
 
 def reader_rights(abi: int) -> tuple[int, ...]:

@@ -197,7 +197,7 @@ def test_c286_cannot_use_the_authority_of_another_policys_sandboxes(box: Box, lo
 import glob, os
 last = open(os.environ["SSL_CERT_FILE"]).read().split("-----BEGIN CERTIFICATE-----")[-1]
 keys = [path for path in glob.glob(os.path.dirname(os.path.realpath(os.environ["SSL_CERT_FILE"])) + "/**",
-        recursive=True) if os.path.isfile(path) and "PRIVATE" in open(path).read()]
+        recursive=True) if os.path.isfile(path) and b"PRIVATE" in open(path, "rb").read()]
 tell(["-----BEGIN CERTIFICATE-----" + last, keys, "PRIVATE" in repr(dict(os.environ))])
 """
     other, keys, named = within(loose, read)

@@ -62,6 +62,16 @@ def test_a_pipe_of_programs_in_the_same_files(live: Live) -> None:
     assert ("c\nb\na\na\nb\n", "", 0) == (got.out, got.err, got.code)
 
 
+def test_files_and_folders_are_renamed_from_folder_to_folder(live: Live) -> None:
+    """By one call: not every program copies where that is refused."""
+    assert 0 == live.shell("mkdir -p one/deep two; echo x >one/file").code
+
+    got = live.run("python3", "-c", "import os; os.rename('one/file', 'two/file'); os.rename('one/deep', 'two/deep');"
+                                    " os.link('two/file', 'one/again'); print(sorted(os.listdir('two')))")
+
+    assert ("['deep', 'file']\n", "", 0) == (got.out, got.err, got.code)
+
+
 @pytest.mark.parametrize(("program", "line", "says"), [
     ("grep", "printf 'a\\nb\\n' | grep -c .", "2\n"),
     ("find", "touch x.txt; find . -name '*.txt' | xargs -n1 basename | sort -u | tail -1", "x.txt\n"),

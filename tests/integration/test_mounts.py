@@ -62,17 +62,17 @@ def table(text: str) -> list[Mount]:
 
 def intended(box: Box) -> list[tuple[str, frozenset[str]]]:
     """Targets and options, in the order in which they are mounted."""
-    links = interpreter.root_links()
-    assert not set(links) & {bind.target for bind in box.engine.spec.view.binds}
-    binds = [(bind.target, frozenset(DEVICE if bind.device else READ_ONLY)) for bind in box.engine.spec.view.binds
+    links, view = interpreter.root_links(), box.engine.spec.view
+    assert not set(links) & {bind.target for bind in view.binds}
+    binds = [(bind.target, frozenset(DEVICE if bind.device else READ_ONLY)) for bind in view.binds
              if os.path.lexists(bind.source) and not os.path.islink(bind.source)]
-    own = [(target, frozenset(SCRATCH)) for target in box.engine.spec.view.scratch.targets]
+    own = [(target, frozenset(SCRATCH)) for target in view.scratch.targets]
     return [("/", frozenset(READ_ONLY)), *binds,
             ("/proc", frozenset({"ro", *PROC})), ("/dev/pts", frozenset(DEVICE)), ("/dev/pts/ptmx", frozenset(DEVICE)),
             ("/proc", frozenset({"rw", *PROC})),
-            *((text.target, frozenset(READ_ONLY)) for text in box.engine.spec.view.proc),
-            *((f"/proc/{name}", frozenset({"ro", *PROC})) for name in box.engine.spec.view.proc_live),
-            *((f"/proc/{name}", frozenset(READ_ONLY)) for name in PROC_LINKS),
+            *((text.target, frozenset(READ_ONLY)) for text in view.proc),
+            *((f"/proc/{name}", frozenset({"ro", *PROC})) for name in view.proc_live),
+            *((f"/proc/{name}", frozenset(READ_ONLY)) for name in PROC_LINKS if view.proc or view.proc_live),
             own[0], *own]  # the first lies on the whole that they are parts of
 
 

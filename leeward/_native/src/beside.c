@@ -88,7 +88,7 @@ struct birth {
 struct lw_helper {
 	uint32_t busy;                /* futex: an order is there that isn't carried out */
 	int32_t pid, keeper;
-	struct birth *birth;          /* the order */
+	struct birth *birth;          /* the order; NULL: exit */
 	const struct lw_step *domain; /* its locks, which it takes once */
 	uint32_t count;
 	_Alignas(16) unsigned char stack[STACK_SIZE];
@@ -356,6 +356,8 @@ static void helper_main(void *argument)
 			continue;
 		}
 		struct birth *birth = helper->birth;
+		if (!birth)
+			break;
 		if (enter(birth, locked ? 0 : birth->how->files) == 0) {
 			locked = locked || lw_run_steps(helper->domain, helper->count, &result) == helper->count;
 			if (locked)
@@ -367,6 +369,14 @@ static void helper_main(void *argument)
 		raw(SYS_futex, (long)&helper->busy, FUTEX_WAKE_PRIVATE, 1, 0, 0);
 	}
 	raw_exit(0);
+}
+
+/* Hand *birth* to *helper*, which isn't busy; without one it exits. */
+static void order(struct lw_helper *helper, struct birth *birth)
+{
+	helper->birth = birth;
+	__atomic_store_n(&helper->busy, 1, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &helper->busy, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 /* Make a helper, which takes the *count* steps of *domain* before its first order. NULL if that isn't possible. */
@@ -394,7 +404,7 @@ struct lw_helper *lw_helper_new(const struct lw_step *domain, uint32_t count)
 
 void lw_helper_end(struct lw_helper *helper)
 {
-	kill(helper->pid, SIGKILL);
+	order(helper, NULL);
 	while (waitpid(helper->pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	munmap(helper, sizeof(*helper));
@@ -406,9 +416,7 @@ static void give(struct lw_helper *helper, struct birth *birth)
 	const struct timespec tick = { .tv_nsec = 100000000 };
 	siginfo_t info = { 0 };
 
-	helper->birth = birth;
-	__atomic_store_n(&helper->busy, 1, __ATOMIC_RELEASE);
-	syscall(SYS_futex, &helper->busy, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	order(helper, birth);
 	while (__atomic_load_n(&helper->busy, __ATOMIC_ACQUIRE) && !info.si_pid) {
 		syscall(SYS_futex, &helper->busy, FUTEX_WAIT_PRIVATE, 1, &tick, NULL, 0);
 		waitid(P_PID, (id_t)helper->pid, &info, WEXITED | WNOHANG | WNOWAIT);
