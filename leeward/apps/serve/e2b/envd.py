@@ -118,7 +118,7 @@ class EnvdFace:
         identity, _ = place_of(request)
         until, path, user = query.get("signature_expiration", ""), query.get("path", ""), query.get("username", "")
         if until and not (until.isascii() and until.isdigit() and int(until[:20]) >= time.time()):
-            raise ServeProblem(401, "this link is too old")
+            raise ServeProblem(401, "signature is already expired")
         what = "read" if request.method == "GET" else "write"
         self._door.tokens.fresh()
         for each in [identity] if identity else await self._boxes.ids():
