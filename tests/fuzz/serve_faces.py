@@ -26,7 +26,7 @@ from web_decoders import pieces
 from leeward.wire.frames import frame, pack
 
 #: Connections at once; requests after which the sandbox is looked at; seconds for an answer, then the client goes.
-AT_ONCE, AGAIN, ANSWER_S = 64, 1280, 0.5
+AT_ONCE, AGAIN, ANSWER_S = 64, 1280, 1.0
 #: Bytes by which the server may grow after a fifth of the requests; descriptors that it may have in the end.
 GROWTH, DESCRIPTORS = 64 << 20, 400
 #: What is meant: not offered, gone, no turn in time, no room.
