@@ -25,7 +25,7 @@ def page(header: str, written: str) -> str:
     parts = [written.partition(MARK)[0] + MARK, "## Functions\n"]
     parts += [_function(text, prototype) for text, prototype in FUNCTION.findall(header) if "#define" not in text]
     parts += [_struct(name, header) for name in (
-        "options", "result", "file", "left_out", "denied", "form", "shown", "sandbox_options", "sandbox_info",
+        "options", "map_job", "result", "file", "left_out", "denied", "form", "shown", "sandbox_options", "sandbox_info",
         "sandboxes", "mount", "program", "chunk", "entry", "entries", "content", "names", "match", "matches")]
     parts += [_enum(name, header) for name in ("error", "outcome", "limit", "overflow", "kind", "grep_flags")]
     return "\n".join(parts)

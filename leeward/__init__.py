@@ -17,12 +17,15 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leeward.client.aio import AsyncClient
     from leeward.client.aio_files import AsyncFiles
     from leeward.client.aio_ports import AsyncPublished
     from leeward.client.aio_process import AsyncKernel, AsyncProcess
     from leeward.client.aio_sandbox import AsyncSandbox
     from leeward.client.aio_session import AsyncSession
+    from leeward.client.aio_snapshot import AsyncSnapshot
     from leeward.client.aio_workdir import AsyncWorkdirSandbox
     from leeward.client.blocking import Client
     from leeward.client.changes import FolderChange
@@ -33,12 +36,14 @@ if TYPE_CHECKING:
     from leeward.client.file_calls import FileChange, FileInfo, FileMatch
     from leeward.client.file_trees import Transfer
     from leeward.client.files import Files
+    from leeward.client.many import MapEnd, MapProgress
     from leeward.client.mounts import Mount
     from leeward.client.ports import Published
     from leeward.client.process import Kernel, Process
     from leeward.client.sandbox import Sandbox
     from leeward.client.sandbox_calls import Chunk
     from leeward.client.session import Session
+    from leeward.client.snapshot import Snapshot
     from leeward.client.workdir import WorkdirSandbox
     from leeward.client.workdir_errors import (
         CommandNotFound,
@@ -72,6 +77,7 @@ if TYPE_CHECKING:
         SandboxOver,
         SessionOver,
         ShuttingDown,
+        SnapshotFailed,
         Stale,
         VersionMismatch,
     )
@@ -79,43 +85,44 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient", "AsyncFiles", "AsyncKernel", "AsyncProcess", "AsyncPublished", "AsyncSandbox", "AsyncSession",
-    "AsyncWorkdirSandbox", "BadReply", "BuildFailed", "Busy", "Cancelled", "Chunk", "Client", "CommandNotFound",
-    "DaemonAway", "DaemonError", "Destroyed", "EditError", "EgressAsk", "FetchError", "FetchFailed", "Fetched",
-    "FileChange", "FileInfo", "FileMatch", "Files", "FolderChange", "Forbidden", "RemoteHost", "JobError", "Kernel",
-    "LeewardError", "LeftOut", "LeftOutReason", "Limit", "Mount", "NetworkingDisabled", "NoAnswer", "Outcome",
-    "PathTraversal", "PoolFailed", "Process", "ProcessOver", "Published", "QueueTimeout", "Refused", "RequestRejected",
-    "Result", "Sandbox", "SandboxOver", "Session", "SessionOver", "ShuttingDown", "Stale", "Timeout",
-    "ToolboxNotAvailable", "Transfer", "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError",
-    "WorkdirRuntimeError", "WorkdirSandbox",
+    "AsyncSnapshot", "AsyncWorkdirSandbox", "BadReply", "BuildFailed", "Busy", "Cancelled", "Chunk", "Client",
+    "CommandNotFound", "DaemonAway", "DaemonError", "Destroyed", "EditError", "EgressAsk", "FetchError", "FetchFailed",
+    "Fetched", "FileChange", "FileInfo", "FileMatch", "Files", "FolderChange", "Forbidden", "JobError", "Kernel",
+    "LeewardError", "LeftOut", "LeftOutReason", "Limit", "MapEnd", "MapProgress", "Mount", "NetworkingDisabled",
+    "NoAnswer", "Outcome", "PathTraversal", "PoolFailed", "Process", "ProcessOver", "Published", "QueueTimeout",
+    "Refused", "RemoteHost", "RequestRejected", "Result", "Sandbox", "SandboxOver", "Session", "SessionOver",
+    "ShuttingDown", "Snapshot", "SnapshotFailed", "Stale", "Timeout", "ToolboxNotAvailable", "Transfer",
+    "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError", "WorkdirSandbox",
+    "on_restore",
 ]
 
 #: The modules of leeward.client that have the names; all others are in leeward.spec.outcome or leeward.errors.
 _IN_CLIENT = {
     "AsyncClient": "aio", "AsyncFiles": "aio_files", "AsyncKernel": "aio_process", "AsyncProcess": "aio_process",
-    "AsyncPublished": "aio_ports",
-    "AsyncSandbox": "aio_sandbox", "AsyncSession": "aio_session", "AsyncWorkdirSandbox": "aio_workdir",
-    "BuildFailed": "environments", "Chunk": "sandbox_calls", "Client": "blocking", "CommandNotFound": "workdir_errors",
-    "Destroyed": "workdir_errors", "EgressAsk": "egress_asks", "FetchError": "workdir_errors", "Fetched": "fetching",
-    "FileChange": "file_calls", "FileInfo": "file_calls", "FileMatch": "file_calls", "Files": "files",
-    "FolderChange": "changes",
-    "RemoteHost": "connecting", "Kernel": "process", "Mount": "mounts", "NetworkingDisabled": "workdir_errors",
-    "PathTraversal": "workdir_errors", "Process": "process", "Published": "ports", "Sandbox": "sandbox", "Session": "session",
-    "Timeout": "workdir_errors", "ToolboxNotAvailable": "workdir_errors", "Transfer": "file_trees",
-    "WorkdirEntry": "workdir_files", "WorkdirError": "workdir_errors", "WorkdirIoError": "workdir_errors",
-    "WorkdirRuntimeError": "workdir_errors", "WorkdirSandbox": "workdir",
+    "AsyncPublished": "aio_ports", "AsyncSandbox": "aio_sandbox", "AsyncSession": "aio_session",
+    "AsyncSnapshot": "aio_snapshot", "AsyncWorkdirSandbox": "aio_workdir", "BuildFailed": "environments",
+    "Chunk": "sandbox_calls", "Client": "blocking", "CommandNotFound": "workdir_errors", "Destroyed": "workdir_errors",
+    "EgressAsk": "egress_asks", "FetchError": "workdir_errors", "Fetched": "fetching", "FileChange": "file_calls",
+    "FileInfo": "file_calls", "FileMatch": "file_calls", "Files": "files", "FolderChange": "changes", "Kernel": "process",
+    "MapEnd": "many", "MapProgress": "many", "Mount": "mounts", "NetworkingDisabled": "workdir_errors",
+    "PathTraversal": "workdir_errors", "Process": "process", "Published": "ports", "RemoteHost": "connecting",
+    "Sandbox": "sandbox", "Session": "session", "Snapshot": "snapshot", "Timeout": "workdir_errors",
+    "ToolboxNotAvailable": "workdir_errors", "Transfer": "file_trees", "WorkdirEntry": "workdir_files",
+    "WorkdirError": "workdir_errors", "WorkdirIoError": "workdir_errors", "WorkdirRuntimeError": "workdir_errors",
+    "WorkdirSandbox": "workdir",
 }
 _IN_OUTCOME = ("JobError", "LeftOut", "LeftOutReason", "Limit", "Outcome", "Result")
 
 
 class _Known:
-    """Finds `leeward.approvals` and `leeward.integrations`, names that programs have, in `leeward.apps`."""
+    """Finds `leeward.approvals`, `leeward.fleet` and `leeward.integrations`, names that programs have, in `leeward.apps`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> object:
-        if not name.startswith(("leeward.approvals", "leeward.integrations")):
+        if not name.startswith(("leeward.approvals", "leeward.fleet", "leeward.integrations")):
             return None
         from importlib.util import find_spec, spec_from_loader  # most processes never come here
 
@@ -136,6 +143,18 @@ class _Known:
 
 
 sys.meta_path.insert(0, _Known)  # type: ignore[arg-type]
+
+
+def on_restore(function: Callable[[], object]) -> Callable[[], object]:
+    """
+    Have *function* called in each copy of the kernel's state, before the copy's first code, in the order in which they
+    were given: to reseed a generator, or to make a key anew. If it raises, the copy isn't begun. For code in a kernel,
+    also as a decorator; elsewhere it does nothing. Where leeward isn't installed inside, `import leeward` has this alone.
+    """
+    register = getattr(sys, "__leeward_on_restore__", None)
+    if register is not None:
+        register(function)
+    return function
 
 
 def __getattr__(name: str) -> object:

@@ -255,7 +255,7 @@ class SandboxOver(Refused):
 
     Attributes:
         reason: one word of docs/wire.md: "idle", "lifetime", "killed", "parted", "memory", "files", "exited",
-            "shutdown", "restart", "lost", "unopened" or "unknown".
+            "shutdown", "restart", "lost", "unopened" or "unknown"; or of a fleet (docs/fleet.md), "node_lost" or "drained".
         when: the time of the sandbox's end, in seconds since the epoch; 0.0 if it isn't known.
         limit: the limit that ended the sandbox, "memory", "time" or "files"; or None.
         may_have_run: False if the sandbox had ended before the request arrived.
@@ -274,6 +274,15 @@ class ProcessOver(Refused):
     """The sandbox has no such process: it never had one, or the process ended a while ago."""
 
     kind = "process_over"
+
+
+class SnapshotFailed(Refused):
+    """
+    A snapshot couldn't be taken, and the kernel is as it was; it couldn't be loaded; or there is no such snapshot. The
+    message says why.
+    """
+
+    kind = "snapshot_failed"
 
 
 class Stale(LeewardError):
@@ -319,5 +328,5 @@ class Forbidden(Refused):
 BY_KIND: dict[str, type[Refused]] = {
     error.kind: error
     for error in (Busy, QueueTimeout, ShuttingDown, VersionMismatch, RequestRejected, Cancelled, SessionOver,
-                  SandboxOver, ProcessOver, PoolFailed, Forbidden)
+                  SandboxOver, ProcessOver, SnapshotFailed, PoolFailed, Forbidden)
 }

@@ -24,6 +24,8 @@ WHOLE = {
     "leeward/client/files.py": "blocking_client:files",
     "leeward/client/process.py": "blocking_client:process",
     "leeward/client/sandbox.py": "blocking_client:sandbox",
+    "leeward/client/snapshot.py": "blocking_client:snapshot",
+    "leeward/client/forking.py": "blocking_client:forking",
     "leeward/apps/host/profiles/seccomp.json": "leeward.apps.host.profiles:seccomp",
     "leeward/isolation/seccomp/programs/": "leeward.isolation.seccomp.compiler.texts:programs",
     "packaging/completions/": "command_files:completions",

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.figures import agent, egress, jobs, overload, processes, sandboxes, serve
+from bench.figures import agent, egress, jobs, overload, processes, sandboxes, serve, snapshots
 from bench.figures.row import FigureSettings, Row
 from leeward import __version__
 from leeward_cli.bench import floors
@@ -27,6 +27,7 @@ GROUPS: dict[str, Callable[[FigureSettings], Sequence[Row]]] = {
     "sessions": jobs.measure_sessions,
     "live": sandboxes.measure_live,
     "workdir": sandboxes.measure_workdir,
+    "snapshots": snapshots.measure,
     "processor": processes.measure_processor,
     "memory": processes.measure_memory,
     "command": processes.measure_command,

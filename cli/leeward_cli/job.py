@@ -30,8 +30,8 @@ ENDS = {
     "signalled": "the job was ended",
 }
 
-LIMITS = {"--timeout": "time", "--memory": "memory", "--output": "output", "--processes": "processes",
-          "--descriptors": "descriptors", "--files": "files"}
+LIMITS = {"--timeout": "time", "--wall": "wall", "--cpu-time": "cpu_time", "--memory": "memory", "--output": "output",
+          "--processes": "processes", "--descriptors": "descriptors", "--files": "files"}
 
 #: The message for a failed job that asked for the network, which may be the reason.
 NO_NETWORK = ("the job asked for the network, and there is none in the sandbox; give it what it needs as files or"

@@ -135,6 +135,9 @@ JOB = (
     Option("--file", "PATH", "Run this file.", kind=path, in_c=True),
     Option("-m", "MODULE", "Run this module, as python -m does.", kind=module, in_c=True, parameter="module"),
     Option("--timeout", "S", "Seconds that the job may run.", kind=seconds, short="-t", in_c=True),
+    Option("--wall", "S", "Seconds that it may run in all, if --timeout is to count none for which it had no processor.",
+           kind=seconds),
+    Option("--cpu-time", "S", "Seconds of processor time that its processes may use.", kind=seconds),
     Option("--memory", "SIZE", "Memory that the job may use: 64M, 1G, 512MiB, or bytes.", kind=size, in_c=True),
     Option("--processes", "N", "Processes and threads that the job may have at once.", kind=count),
     Option("--descriptors", "N", "Open descriptors that each process may have.", kind=count),
@@ -156,7 +159,10 @@ JOB = (
 
 #: The options of a daemon's start. Each except --config sets the configuration key of the same name.
 DAEMON = (
-    Option("--pool-size", "N", "Workers, each of which runs one job at a time.  [default: 4]", kind=number),
+    Option("--pool-size", "N", "Workers that are kept ready, each of which runs one job at a time.  [default: 4]",
+           kind=number),
+    Option("--max-jobs", "N", "Jobs at once, by further workers while more wait; else as many as memory and processors"
+                              " carry.", kind=number),
     Option("--shards", "N", "Processes that serve fresh jobs, each with a part of the workers.  [default: 1]",
            kind=number),
     Option("--socket", "PATH", "Listen here; else LEEWARD_SOCKET, else the configuration's, else the default.",

@@ -5,6 +5,8 @@ This process reads lines, and checks whether a statement is complete. The main t
 Ctrl-C meanwhile raises KeyboardInterrupt in the kernel; a second one ends the kernel's process, and the next statement
 runs in a fresh one. A third one ends this command.
 
+`%snapshot NAME` and `%rollback NAME` are lines of this prompt's own. The snapshots are removed when it ends.
+
 Trust:     none in the kernel's output: it is shown escaped on a terminal.
 """
 
@@ -20,7 +22,8 @@ from pathlib import Path
 
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
-from leeward.errors import SessionOver
+from leeward.client.snapshot import Snapshot
+from leeward.errors import Busy, DaemonError, SessionOver, SnapshotFailed
 from leeward.spec.outcome import Outcome, Result
 from leeward_cli.messages import complain, escape, write
 from leeward_cli.passing import on_ctrl_c
@@ -68,6 +71,35 @@ def is_complete(source: str) -> bool:
 class Prompt:
     def __init__(self, kernel: Kernel, raw: bool) -> None:
         self._kernel, self._raw = kernel, raw
+        self._snapshots: dict[str, Snapshot] = {}
+
+    def command(self, line: str) -> bool:
+        """Do what *line* says, if it is one of the prompt's own commands. Returns whether it is."""
+        word, _, name = line.strip().partition(" ")
+        name = name.strip()
+        if word not in ("%snapshot", "%rollback"):
+            return False
+        try:
+            if word == "%snapshot":
+                before, made = self._snapshots.get(name), self._kernel.snapshot()
+                self._snapshots[name] = made
+                if before is not None:
+                    before.remove()
+                print(f"{made.size / 2**20:.1f} MiB")
+                for each in made.lost:
+                    print(f"copies won't have {escape(each.encode()).decode()}")
+            elif name in self._snapshots:
+                self._kernel.rollback(self._snapshots[name])
+            else:
+                complain(f"no snapshot {name!r:.40}; there are: {', '.join(map(repr, self._snapshots)) or 'none'}")
+        except (SnapshotFailed, SessionOver, Busy) as error:
+            complain(str(error))
+        return True
+
+    def remove_snapshots(self) -> None:
+        for snapshot in self._snapshots.values():
+            with contextlib.suppress(DaemonError):
+                snapshot.remove()
 
     def run(self, source: str | bytes) -> Result | None:
         """Run *source*, and show its output. Returns None, after a message, if the kernel's state was lost."""
@@ -97,6 +129,9 @@ class Prompt:
                 print()
                 return
             source = "\n".join(lines)
+            if len(lines) == 1 and self.command(source):
+                lines.clear()
+                continue
             if source.strip() in ("exit", "quit", "exit()", "quit()"):
                 return
             if not is_complete(source):
@@ -136,5 +171,8 @@ def main(box: Sandbox, raw: bool) -> int:
             return 1 if result is None else result.exit_code
         version = kernel.execute("import sys; print(sys.version.split()[0], end='')").stdout_text
         print(f"Python {escape(version.encode()).decode()} in sandbox {box.id}; Ctrl-D ends this prompt.")
-        _with_history(prompt)
+        try:
+            _with_history(prompt)
+        finally:
+            prompt.remove_snapshots()
         return 0

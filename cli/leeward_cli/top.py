@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -75,21 +76,30 @@ def show_once(path: str, as_json: bool) -> None:
 
 
 def follow(path: str, seconds: float, as_json: bool) -> int:
-    """Show the table every *seconds*, until Ctrl-C or q, and restore the terminal then. Returns the exit status."""
+    """Show the table every *seconds*, until Ctrl-C or q. Returns the exit status."""
+    before = None
+
+    def lines() -> list[str]:
+        nonlocal before
+        now, last = look(path), before
+        before = now
+        return table(now, last)
+
     if as_json or not os.isatty(1):
         while True:
             show_once(path, as_json)
             time.sleep(seconds)
+    return redraw(lines, seconds)
 
-    before = None
+
+def redraw(lines: Callable[[], list[str]], seconds: float) -> int:
+    """Draw *lines* every *seconds*, until Ctrl-C or q, and restore the terminal then. Returns the exit status."""
     try:
         with ending_by_signals(signal.SIGTERM, signal.SIGHUP), alternate_screen():
             while True:
-                now = look(path)
+                now = lines()
                 columns, rows = os.get_terminal_size(1)
-                draw([escape(line.encode()).decode()[:columns or 80]
-                      for line in table(now, before)[:max(1, (rows or 24) - 1)]])
-                before = now
+                draw([escape(line.encode()).decode()[:columns or 80] for line in now[:max(1, (rows or 24) - 1)]])
                 if _pressed(seconds):
                     return 0
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from leeward._native._shim import ffi, lib
-from leeward._native.snapshot import Snapshot
+from leeward._native.snapshot import MemorySnapshot
 from leeward._native.spawn import Clone
 from leeward._native.steps import Cell, Table
 from leeward.base.dataclass import dataclass
@@ -66,7 +66,7 @@ class Kept:
         self.born = ffi.new("struct lw_born *")
         self.paths[0].once = once
         self.beginning: Any = None  # a struct lw_beginning * for jobs that begin in C
-        self.snapshot: Snapshot | None = None
+        self.snapshot: MemorySnapshot | None = None
         self.begun = Born(0, 0, self.paths[0].count, 0, hurried=True, begun=True)
         self.sound = [Born(0, 0, self.paths[0].count, 0, hurried) for hurried in (False, True)]
 
@@ -84,7 +84,7 @@ class Kept:
         self._hot = ffi.new("struct lw_range[]", list(pages))
         self.paths[0].hot, self.paths[0].hot_count = self._hot, len(pages)
 
-    def taken(self, snapshot: Snapshot) -> None:
+    def taken(self, snapshot: MemorySnapshot) -> None:
         """
         Record that *snapshot* has replaced the zygote's memory. From a keeper's first runner on for which a request
         waits, runners get no page table entries for pages that the keeper has only read.

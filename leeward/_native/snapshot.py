@@ -31,7 +31,7 @@ def thread_storage() -> int:
     return int(lib.lw_thread_storage())
 
 
-class Snapshot:
+class MemorySnapshot:
     """
     A snapshot of parts of this process's memory, *pages* (address, bytes and PROT_*), without stacks and threads'
     storage. It is laid out when it is made, since memory that is allocated while it is taken would be lost.
@@ -40,6 +40,7 @@ class Snapshot:
     def __init__(self, pages: Sequence[tuple[int, int, int]]) -> None:
         self._parts: Any = ffi.new("struct lw_snapshot_part[]",
                                    [((start, size), protection) for start, size, protection in pages])
+        self.file = -1  # the memory file, once it is taken; whoever takes it closes it
         self.taken: Any = ffi.new("struct lw_snapshot_parts *", {"parts": self._parts, "count": len(pages), "map": -1})
 
     def take(self, *, huge: bool = True) -> bool:
@@ -51,13 +52,14 @@ class Snapshot:
             file = memory_file(_NAME)
         except OSError:
             return False
-        try:
-            done = int(lib.lw_snapshot_take(file, self._parts, self.taken.count, huge))
-        finally:
-            os.close(file)
+        done = int(lib.lw_snapshot_take(file, self._parts, self.taken.count, huge))
+        if done == 0:
+            self.file = file
+            return True
+        os.close(file)
         if done < 0:
             raise KernelRefusal("mmap", "a snapshot", -done)
-        return done == 0
+        return False
 
     def look(self) -> None:
         """

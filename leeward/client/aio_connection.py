@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from leeward.client.aio_live_output import AwaitedBesideJob
     from leeward.client.conversation import Answer
 
-#: The bounds assumed for a daemon that is too old to send them: requests of one connection, and workers.
-_DEFAULT_CAPS = 256, 4
+#: The bounds assumed for a daemon that is too old to send them: requests of one connection, workers, and jobs at once.
+_DEFAULT_CAPS = 256, 4, 4
 
 #: Requests that wait in the daemon: if their task is cancelled, a `cancel` is sent.
 _TAKEN_BACK = frozenset({"execute", "session_open", "sandbox_open", "process_run", "process_read", "process_wait",
@@ -118,10 +118,10 @@ class AsyncConnection:
         except DaemonError:
             return  # the connection has ended
         caps = (reply.ok or {}).get("caps")
-        sent = [caps.get(name) if isinstance(caps, dict) else None for name in ("requests", "workers")]
-        most, workers = (value if type(value) is int and 0 < value < 1 << 31 else default
+        sent = [caps.get(name) if isinstance(caps, dict) else None for name in ("requests", "workers", "jobs")]
+        most, workers, jobs = (value if type(value) is int and 0 < value < 1 << 31 else default
                          for value, default in zip(sent, _DEFAULT_CAPS, strict=True))
-        self.gate.learn(most, workers)
+        self.gate.learn(most, workers, jobs)
 
     async def call(self, op: str, fields: Mapping[str, Any], functions: AwaitedBesideJob | None = None) -> Answer:
         """Send a request, and return the reply, which may be a refusal. Until then the request's job can call *functions*."""
@@ -162,7 +162,7 @@ class AsyncConnection:
             data = frame(payload) if slot is None else self._conversation.by_slot(number, slot, len(payload))
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._futures[number] = future, self._handed + len(self._output)
-        self._send(data)
+        self._send(data, soon=len(self._futures) > 1)  # one of several may wait for the others
         if begin is not None:
             begin(number)
         if self._beat is None:
@@ -183,8 +183,11 @@ class AsyncConnection:
             if slots is not None and slot is not None:
                 slots.free(slot)
 
-    def _send(self, data: bytes) -> None:
-        if not self._output and self._error is None:
+    def _send(self, data: bytes, *, soon: bool = False) -> None:
+        """Send *data* now, or *soon*, with what else is sent in this iteration of the loop."""
+        if soon and not self._output and self._error is None:
+            self._loop.call_soon(self._flush)
+        elif not self._output and self._error is None:
             try:
                 sent = self._socket.send(data)
                 self._handed += sent
@@ -197,6 +200,11 @@ class AsyncConnection:
             if data:
                 self._loop.add_writer(self._socket.fileno(), self._writable)
         self._output += data
+
+    def _flush(self) -> None:
+        if self._output and self._error is None:
+            self._loop.add_writer(self._socket.fileno(), self._writable)
+            self._writable()
 
     def _writable(self) -> None:
         try:

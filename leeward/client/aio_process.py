@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client import sandbox_calls
+from leeward.client.aio_snapshot import AsyncSnapshot
 from leeward.client.aio_waiting import Lock, sleep
 from leeward.client.conversation import checked
 from leeward.client.options import TurnOptions
 from leeward.client.sandbox_calls import CLOSE_S, READ_S, SOON_S, Chunk, ChunkReader, Collected, OnData
 from leeward.errors import DaemonError, ProcessOver
 from leeward.wire.replies import Reply
-from leeward.wire.sandbox_replies import flag, whole
+from leeward.wire.sandbox_replies import flag, snapshot_facts, whole
 
 if TYPE_CHECKING:
     from leeward.client.aio_sandbox import AsyncSandbox
@@ -162,6 +163,7 @@ class AsyncKernel:
 
     def __init__(self, sandbox: AsyncSandbox, number: int) -> None:
         self._sandbox, self.number = sandbox, number
+        self._owns = False  # the sandbox is its own
 
     async def execute(self, code: str | bytes, **options: Unpack[TurnOptions]) -> Result:
         """
@@ -185,14 +187,40 @@ class AsyncKernel:
         """Replace the kernel's process by a fresh one; the state is lost. Calls that wait for a result raise SessionOver."""
         await self._sandbox.ask("kernel_reset", {"kernel": self.number})
 
-    async def fork(self) -> AsyncKernel:
+    async def fork(self, *, files: bool = False) -> AsyncKernel:
         """
         Start a second kernel with a copy of this kernel's state, without its threads, after the requests that were made
         before; SessionOver if its process has ended. The two aren't protected from each other, and share files, limits,
-        and the offsets of open files.
+        and the offsets of open files. With *files* it has a sandbox of its own, which `close` ends: a copy by
+        `AsyncSandbox.fork`, whose errors it raises.
         """
+        if files:
+            copy, = await self._sandbox.fork(1, [self])
+            kernel, = copy.kernels
+            kernel._owns = True
+            return kernel
         reply = await self._sandbox.begin("kernel_fork", {"kernel": self.number})
         return AsyncKernel(self._sandbox, checked(whole, reply, "kernel", 1))
+
+    async def snapshot(self) -> AsyncSnapshot:
+        """
+        Take the state that this kernel has after the requests that were made before, and which goes on.
+
+        Raises:
+            SnapshotFailed: it has what can't be taken, such as threads or children, by name; nothing has changed.
+            Busy: the snapshots of this user would take more than the daemon's `snapshot_memory`.
+        """
+        reply = await self._sandbox.ask("kernel_snapshot", {"kernel": self.number})
+        return AsyncSnapshot(self._sandbox.socket, checked(snapshot_facts, reply))
+
+    async def rollback(self, snapshot: AsyncSnapshot | str, *, same_random: bool = False) -> None:
+        """
+        Give this kernel the state of *snapshot*, a snapshot or its `id`, after the requests that were made before; also
+        when its own state is lost. With *same_random* random numbers go on from there, else `random` and others are seeded
+        anew. SnapshotFailed if that can't be, and then the kernel goes on as it was.
+        """
+        fields = {"kernel": self.number, "snapshot": str(snapshot), **({"same_random": True} if same_random else {})}
+        await self._sandbox.ask("kernel_rollback", fields)
 
     async def close(self) -> None:
         """End the kernel's process."""
@@ -200,6 +228,8 @@ class AsyncKernel:
             await self._sandbox.ask("kernel_close", {"kernel": self.number}, CLOSE_S)
         except DaemonError:
             pass  # the kernel has ended, or ends with its sandbox
+        if self._owns:
+            await self._sandbox.close()
 
     async def __aenter__(self) -> AsyncKernel:
         return self

@@ -16,6 +16,7 @@ from leeward.client import sandbox_calls
 from leeward.client.aio_free_connections import AsyncFreeConnections
 from leeward.client.aio_overlay_calls import AsyncOverlayCalls
 from leeward.client.aio_process import AsyncKernel, AsyncProcess
+from leeward.client.aio_snapshot import AsyncSnapshot
 from leeward.client.aio_waiting import Lock, shielded
 from leeward.client.conversation import checked
 from leeward.client.host_view import add_host_view
@@ -31,6 +32,7 @@ from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
 if TYPE_CHECKING:
     from leeward.client.aio import AsyncClient  # asyncio
     from leeward.client.aio_files import AsyncFiles
+    from leeward.client.aio_forking import Copies
     from leeward.client.aio_ports import AsyncPublished
     from leeward.client.conversation import Answer
     from leeward.client.fetching import Fetched, Headers
@@ -107,7 +109,7 @@ class AsyncSandbox(AsyncOverlayCalls):
                                                    tuple(mount for mount in folders if not mount.copy))
         self._opening = Lock()
         self._id, self._closed = "", False
-        self._held = False  # its processes and kernels are, by `attach`
+        self._held = self._attached = False  # its processes and kernels are, by `attach`; it wasn't opened here
         self._states = {}
         # blocking: self._applied = {}
 
@@ -124,7 +126,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         """
         # blocking: box = cls(socket=socket, retry_busy=retry_busy)
         box = cls(socket=socket, retry_busy=retry_busy, client=client)  # asyncio
-        box._id, box._held = sandbox_calls.id_of(sandbox), held
+        box._id, box._held, box._attached = sandbox_calls.id_of(sandbox), held, True
         try:
             await box.info()
         except BaseException:
@@ -362,9 +364,54 @@ class AsyncSandbox(AsyncOverlayCalls):
         answer = await self._connections.call("sandbox_execute", fields, functions=served)
         return arrived(sandbox_calls.result(answer), arrivals)
 
-    async def kernel(self) -> AsyncKernel:
-        """Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits."""
-        return AsyncKernel(self, checked(whole, await self.begin("kernel_open", {}), "kernel", 1))
+    async def kernel(self, *, snapshot: AsyncSnapshot | str | None = None, same_random: bool = False) -> AsyncKernel:
+        """
+        Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits.
+
+        Args:
+            snapshot: begin with the state of this one, taken in any sandbox of this user, or with its id. Files that it
+                had open have to be there. SnapshotFailed if it can't be loaded.
+            same_random: with a snapshot: random numbers go on from there, as in every such copy; else `random` and others
+                are seeded anew.
+        """
+        fields: dict[str, Any] = {} if snapshot is None else {"snapshot": str(snapshot)}
+        if same_random:
+            fields["same_random"] = True
+        return AsyncKernel(self, checked(whole, await self.begin("kernel_open", fields), "kernel", 1))
+
+    async def fork(self, count: int = 1, kernels: Iterable[AsyncKernel] = (), *,
+                   same_random: bool = False) -> Copies:
+        """
+        Open *count* sandboxes that are copies of this one: with its options, what is in /workspace, /tmp and /dev/shm, and
+        copies of these *kernels* of its, in this order, which share the memory that none of them writes. Programs aren't
+        copied. The files pass through this program, and are taken after the kernels' states: what changes meanwhile may be
+        old or new. Named pipes, sockets and links that could lead out of the three folders are left out.
+
+        Args:
+            count: how many.
+            kernels: kernels of this sandbox.
+            same_random: as for `kernel`.
+
+        Raises:
+            SnapshotFailed: a kernel has what can't be taken, or its copy can't begin; no copy is left.
+            ValueError: this object hasn't opened the sandbox itself, or it shows folders of the host or has a home.
+        """
+        if self._attached or self._mounts or "home" in self._fields:
+            raise ValueError("a sandbox that was attached, that shows folders of the host or has a home can't be forked")
+        from leeward.client.aio_forking import forks  # most programs don't need it
+
+        return await forks(self, count, [*kernels], same_random=same_random)
+
+    def unopened_copy(self) -> AsyncSandbox:
+        """A sandbox with these options, which isn't opened yet and has none of the files."""
+        made = AsyncSandbox(socket=self.socket)
+        made._fields, made._packages = self._fields, self._packages
+        return made
+
+    @property
+    def socket(self) -> str:
+        """The path of the socket of the sandbox's daemon."""
+        return self._connections.socket
 
     async def processes(self) -> Rows:
         """

@@ -4,13 +4,20 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.calls import Calls
 from leeward.client.egress_asks import EgressAsk, asks_of, taken
 from leeward.client.options import Options, arrivals_of, arrived, fields_of, served_by
 from leeward.client.results import result_of
 from leeward.spec.outcome import Result
+
+# Imported in functions: what not every start needs; 10 ms of processor time for all of it.
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leeward.client.many import MapEnd, MapJobs, MapWatch
 
 
 class Client(Calls):
@@ -62,6 +69,10 @@ class Client(Calls):
             display (bool): collect what the code shows (the value of its last expression, `display(...)`, figures of
                 matplotlib) in `Result.results`, and the value's repr in `Result.value`. Not with `module`.
             timeout (float): seconds that the job may run; time in the queue doesn't count.
+            wall (float): seconds that it may run in all; `timeout` then counts only the time for which the job ran or
+                waited by itself, and not that for which it could have run and had no processor (`Result.starved`). A
+                job that reaches this bound with time left has the outcome `internal`: the machine was too busy.
+            cpu_time (float): seconds of processor time of all its processes together.
             memory (int | str): bytes, or a size such as "512M", for all the job's processes and files together.
             processes (int): processes and threads at once.
             descriptors (int): open descriptors in each process.
@@ -111,6 +122,33 @@ class Client(Calls):
         served = served_by(options, arrivals)
         return arrived(result_of(*self._with_packages(
             options, fields, lambda fields: self._call("execute", fields, until, idempotent, served))), arrivals)
+
+    def map(self, jobs: MapJobs, *, ordered: bool = False, at_once: int | None = None, deadline: float | None = None,
+            progress: MapWatch | None = None, **options: Unpack[Options]) -> Iterator[MapEnd]:
+        """
+        Run many jobs, each in a fresh process, as many at once as the daemon takes, and yield each one's end as it comes.
+
+            for one in client.map(programs, timeout=5):
+                print(one.number, one.result.outcome if one.result else one.error)
+
+        A job's failure is in its result, and a refusal of one job in its `error`; all other errors of `execute` are
+        raised and end the call. So does leaving the iteration, or an exception in it. Jobs that run then are cancelled.
+
+        Args:
+            jobs: each is Python source, or a mapping with the arguments of `execute`, which come before *options*. They
+                are taken one by one while there is room, so there may be any number.
+            ordered: yield in the order of the jobs, else in the order in which they end.
+            at_once: jobs that are sent at once at most, 256 by default. As many ends again may wait to be yielded;
+                while they do, no further job is taken.
+            deadline: seconds for all of it; NoAnswer is raised when they have passed.
+            progress: called each time a job has ended, before it is yielded.
+
+        Keyword Args:
+            options: those of `execute`, for each job that has no other value of its own.
+        """
+        from leeward.client.mapping import mapped
+
+        return mapped(self, jobs, ordered=ordered, at_once=at_once, deadline=deadline, progress=progress, options=options)
 
     def ping(self, timeout: float = 5.0) -> float:
         """The daemon's response time in seconds. It may take *timeout* seconds; else DaemonError, as for `execute`."""

@@ -17,6 +17,7 @@ from leeward.wire.replies import Reply
 # Imported in functions: what not every start needs; 49 ms of processor time for all of it.
 
 if TYPE_CHECKING:
+    from leeward.client.aio import AsyncClient
     from leeward.client.connection import BesideJob
 
 T = TypeVar("T")
@@ -34,6 +35,12 @@ class Calls:
         self._retry, self._retry_busy = retry, retry_busy
         self._connection = BlockingConnection(self.socket)
         self._lock = threading.Lock()
+
+    def _for_asyncio(self) -> AsyncClient:
+        """A client for asyncio that is as this one."""
+        from leeward.client.aio import AsyncClient
+
+        return AsyncClient(self.socket, retry=self._retry, retry_busy=self._retry_busy)
 
     def interrupt(self) -> None:
         """

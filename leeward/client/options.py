@@ -95,6 +95,8 @@ class Options(TurnOptions, PlaceOptions, total=False):
     memory: int | str | None
     processes: int | None
     descriptors: int | None
+    cpu_time: float | None
+    wall: float | None
 
 
 class Limiting(TypedDict, total=False):
@@ -295,7 +297,8 @@ def execute_fields(code: str | bytes | None, *, module: str | None = None, name:
                    label: str | None = None, functions: Given | None = None, call_timeout: float | None = None,
                    stop_clock: bool = False, profile: str | None = None, environment: str | None = None,
                    egress: str | None = None, allow_network: bool = False,
-                   policy: Mapping[str, Any] | None = None) -> dict[str, Any]:
+                   policy: Mapping[str, Any] | None = None, cpu_time: float | None = None,
+                   wall: float | None = None) -> dict[str, Any]:
     """
     The fields of an execute request, of the options that were given. RequestRejected if a text isn't a size, one string
     was given in place of several, or a value has a wrong type.
@@ -307,7 +310,8 @@ def execute_fields(code: str | bytes | None, *, module: str | None = None, name:
         limits = {
             "memory": parse_size(memory) if isinstance(memory, str) else memory,
             "output": parse_size(output) if isinstance(output, str) else output,
-            "processes": processes, "descriptors": descriptors, "time": timeout, "overflow": overflow,
+            "processes": processes, "descriptors": descriptors, "time": timeout, "wall": wall,
+            "cpu_time": cpu_time, "overflow": overflow,
         }
         fields: dict[str, Any] = {
             "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code and _binary(code),

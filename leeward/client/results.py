@@ -44,7 +44,7 @@ class MappedResult(Result):
         return Result, (self.stdout, self.stderr, self.exit_code, self.outcome, self.limit, self.duration,
                         self.cpu_time, self.memory_peak, dict(self.denied), self.truncated, self.degraded,
                         self.error, dict(self.files), self.label, self.job, self.left_out,
-                        self.results, self.value, self.stdout_omitted, self.stderr_omitted)
+                        self.results, self.value, self.stdout_omitted, self.stderr_omitted, self.starved)
 
 
 class MappedFiles(Mapping[str, bytes]):

@@ -22,6 +22,7 @@ from leeward.client.options import TurnOptions, arrivals_of, arrived, requiremen
 from leeward.client.overlay_calls import OverlayCalls
 from leeward.client.process import Kernel, Process
 from leeward.client.sandbox_calls import CLOSE_S, CodeOptions, OnData, OpenOptions, Rows, StartOptions, TerminalOptions
+from leeward.client.snapshot import Snapshot
 from leeward.client.waiting import Lock, shielded
 from leeward.errors import DaemonError, SandboxOver
 from leeward.wire.replies import Reply
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from leeward.client.conversation import Answer
     from leeward.client.fetching import Fetched, Headers
     from leeward.client.files import Files
+    from leeward.client.forking import Copies
     from leeward.client.ports import Published
     from leeward.spec.outcome import Result
 
@@ -100,7 +102,7 @@ class Sandbox(OverlayCalls):
                                                    tuple(mount for mount in folders if not mount.copy))
         self._opening = Lock()
         self._id, self._closed = "", False
-        self._held = False  # its processes and kernels are, by `attach`
+        self._held = self._attached = False  # its processes and kernels are, by `attach`; it wasn't opened here
         self._states = {}
         self._applied = {}
 
@@ -113,7 +115,7 @@ class Sandbox(OverlayCalls):
         ends, or at `detach`. *retry_busy* as for `Sandbox`.
         """
         box = cls(socket=socket, retry_busy=retry_busy)
-        box._id, box._held = sandbox_calls.id_of(sandbox), held
+        box._id, box._held, box._attached = sandbox_calls.id_of(sandbox), held, True
         try:
             box.info()
         except BaseException:
@@ -351,9 +353,54 @@ class Sandbox(OverlayCalls):
         answer = self._connections.call("sandbox_execute", fields, functions=served)
         return arrived(sandbox_calls.result(answer), arrivals)
 
-    def kernel(self) -> Kernel:
-        """Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits."""
-        return Kernel(self, checked(whole, self.begin("kernel_open", {}), "kernel", 1))
+    def kernel(self, *, snapshot: Snapshot | str | None = None, same_random: bool = False) -> Kernel:
+        """
+        Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits.
+
+        Args:
+            snapshot: begin with the state of this one, taken in any sandbox of this user, or with its id. Files that it
+                had open have to be there. SnapshotFailed if it can't be loaded.
+            same_random: with a snapshot: random numbers go on from there, as in every such copy; else `random` and others
+                are seeded anew.
+        """
+        fields: dict[str, Any] = {} if snapshot is None else {"snapshot": str(snapshot)}
+        if same_random:
+            fields["same_random"] = True
+        return Kernel(self, checked(whole, self.begin("kernel_open", fields), "kernel", 1))
+
+    def fork(self, count: int = 1, kernels: Iterable[Kernel] = (), *,
+             same_random: bool = False) -> Copies:
+        """
+        Open *count* sandboxes that are copies of this one: with its options, what is in /workspace, /tmp and /dev/shm, and
+        copies of these *kernels* of its, in this order, which share the memory that none of them writes. Programs aren't
+        copied. The files pass through this program, and are taken after the kernels' states: what changes meanwhile may be
+        old or new. Named pipes, sockets and links that could lead out of the three folders are left out.
+
+        Args:
+            count: how many.
+            kernels: kernels of this sandbox.
+            same_random: as for `kernel`.
+
+        Raises:
+            SnapshotFailed: a kernel has what can't be taken, or its copy can't begin; no copy is left.
+            ValueError: this object hasn't opened the sandbox itself, or it shows folders of the host or has a home.
+        """
+        if self._attached or self._mounts or "home" in self._fields:
+            raise ValueError("a sandbox that was attached, that shows folders of the host or has a home can't be forked")
+        from leeward.client.forking import forks  # most programs don't need it
+
+        return forks(self, count, [*kernels], same_random=same_random)
+
+    def unopened_copy(self) -> Sandbox:
+        """A sandbox with these options, which isn't opened yet and has none of the files."""
+        made = Sandbox(socket=self.socket)
+        made._fields, made._packages = self._fields, self._packages
+        return made
+
+    @property
+    def socket(self) -> str:
+        """The path of the socket of the sandbox's daemon."""
+        return self._connections.socket
 
     def processes(self) -> Rows:
         """

@@ -4,9 +4,10 @@ Bounds the number of requests in flight on one connection of the asyncio client 
 Theory of operation. The daemon has two bounds. The first is on requests of one connection; the client asks for it
 (`learn`) when it has more calls than every daemon accepts. The second is on the jobs that may wait for workers. The
 client can't know it, as it depends on all clients and on how long jobs take: a job beyond it is refused as busy. So the
-gate begins with two jobs for each worker, and admits one more for each job that was served, until one is refused. Then
-it admits as many as were in flight beside that, but at least as many as there are workers, and one more each time that
-as many were served. Further calls wait, first come, first served; but a job that was refused goes first.
+gate begins with two jobs for each worker, or as many as the daemon may run at once, and admits one more for each job
+that was served, until one is refused. Then it admits as many as were in flight beside that, but at least as many as
+there are workers, and one more each time that as many were served. Further calls wait, first come, first served; but a
+job that was refused goes first.
 """
 
 from __future__ import annotations
@@ -55,12 +56,15 @@ class Gate:
         """Whether the daemon should be asked for its bounds."""
         return not self.known and self._held >= self._most
 
-    def learn(self, most: int, workers: int) -> None:
-        """Set the daemon's bounds: *most* requests of this connection at once, and the number of its *workers*."""
+    def learn(self, most: int, workers: int, jobs: int = 0) -> None:
+        """
+        Set the daemon's bounds: *most* requests of this connection at once, the number of its *workers*, and how many
+        *jobs* it may run at once.
+        """
         self.known = True
         self._most = max(most, LEAST) - _KEPT
         self._least = min(workers, self._most)
-        self._window = min(2.0 * workers, self._most) if self._adapts else float(self._most)
+        self._window = min(max(2.0 * workers, jobs), self._most) if self._adapts else float(self._most)
         self._let_in()
 
     async def acquire(self, *, job: bool, first: bool = False) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import NoReturn
 
-from leeward._native import privileges
+from leeward._native import privileges, state
 from leeward._native.job_pipes import Pipes
 from leeward._native.keeper_loop import Born
 from leeward._native.steps import refusal
@@ -19,11 +19,12 @@ from leeward.base.points import point
 from leeward.crossing.birth import BIRTH, ENDS, JOB, REPLY, Birth
 from leeward.errors import KernelRefusal, LeewardError
 from leeward.inside import main as inside
-from leeward.inside import reseeding
+from leeward.inside import reseeding, snapshots
 from leeward.isolation.channel import Channel
 from leeward.wire import control
 
 _pipes = point("job-pipe.pipes")(Pipes)
+_native = snapshots.Native(state.dump, state.load, state.KNOWN)
 
 
 @point("runner.main")
@@ -47,7 +48,7 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
         if not born.beside:
             os.close(BIRTH)
         # A kernel keeps the birth channel: the daemon sends the descriptors of branches on it, and only sends.
-        inside.serve(_pipes, JOB, REPLY, BIRTH if born.beside else -1)
+        inside.serve(_pipes, JOB, REPLY, BIRTH if born.beside else -1, _native)
     except BaseException as error:  # the last frame of this process: after any error no job may come
         try:
             Channel.adopt(channel).send(control.Failed(-1, layer, f"{type(error).__name__}: {error}"))

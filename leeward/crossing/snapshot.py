@@ -53,7 +53,7 @@ class Mapping:
         return mmap.PROT_READ | (mmap.PROT_WRITE if self.rights[1] == "w" else 0)
 
 
-def lay_out(wanted: bool) -> native.Snapshot | str:
+def lay_out(wanted: bool) -> native.MemorySnapshot | str:
     """
     Choose the memory. Returns a snapshot for `take`; OFF if none is *wanted*; or NONE and the reason if the kernel
     doesn't report the memory, or there is none, or too much. In every case arenas aren't gathered any more.
@@ -78,11 +78,11 @@ def lay_out(wanted: bool) -> native.Snapshot | str:
         return f"{NONE}there is nothing that could be a file's"
     if sum(size for _, size, _ in found) > _MOST:
         return f"{NONE}it has written more than {_MOST >> 20} MiB"
-    return native.Snapshot(found)
+    return native.MemorySnapshot(found)
 
 
-def take(memory: native.Snapshot) -> str:
-    """Take the snapshot. Returns TAKEN, or NONE and the reason; KernelRefusal as `Snapshot.take`."""
+def take(memory: native.MemorySnapshot) -> str:
+    """Take the snapshot. Returns TAKEN, or NONE and the reason; KernelRefusal as `MemorySnapshot.take`."""
     return TAKEN if memory.take(huge=HUGE) else f"{NONE}no memory file can hold what it has written"
 
 

@@ -75,7 +75,10 @@ def main(control_fd: int) -> None:
     if taken.startswith(snapshot.NONE):
         os.write(2, f"clones copy all of its page tables: {taken.removeprefix(snapshot.NONE)}\n".encode())
     backstage.behind()
-    channel.send(control.Ready({"modules": str(len(sys.modules)), "snapshot": taken}))
+    files = [] if isinstance(memory, str) or memory.file < 0 else [memory.file]
+    channel.send(control.Ready({"modules": str(len(sys.modules)), "snapshot": taken}), files)
+    for fd in files:
+        os.close(fd)  # before there is a keeper
     KeeperSpawner(channel, ways).serve()
 
 

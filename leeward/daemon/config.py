@@ -15,7 +15,7 @@ from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, PROFILES, TABLES, gro
 from leeward.daemon.pool.quotas import Quota, Quotas
 from leeward.errors import BadRequest
 from leeward.isolation.egress_route import MOST_PORTS, ports_beside
-from leeward.spec.limits import CEILINGS, Limits
+from leeward.spec.limits import CEILINGS, MIB, Limits
 from leeward.spec.profiles import Profile
 from leeward.wire.egress_control import MAX_MESSAGE, Leased, encode
 
@@ -39,6 +39,7 @@ class Config:
 
     socket: str = ""
     pool_size: int = 4
+    max_jobs: int = -1
     shards: int = 1
     spares: int = 1
     recycle_after: int = 100
@@ -61,6 +62,8 @@ class Config:
     sandbox_idle: float = 600.0
     sandbox_lifetime: float = 3600.0
     folder_reserve: int = 0
+    snapshot_memory: int = 2 << 30
+    snapshot_idle: float = 3600.0
     allow_degraded: tuple[str, ...] = ()
     python_env: str = ""
     preload: tuple[str, ...] = ()
@@ -99,10 +102,10 @@ def group_id(config: Config) -> int | None:
     return group_number(config.group) if config.group else None
 
 
-def caps(config: Config) -> dict[str, int]:
+def caps(config: Config, jobs: int) -> dict[str, int]:
     """Return the bounds that are sent to clients, which keep to them; docs/wire.md describes them."""
     return {"requests": config.connection_requests, "sessions": config.connection_sessions,
-            "files": config.max_collected, "workers": config.pool_size}
+            "files": config.max_collected, "workers": config.pool_size, "jobs": max(config.pool_size, jobs)}
 
 
 def quotas(config: Config, uid: int) -> Quotas:
@@ -120,6 +123,19 @@ def room(config: Config, memory: int) -> int:
     if config.max_sessions < 0:
         return max(0, min(MOST_ROOM, memory // config.limits.memory - config.pool_size))
     return max(0, min(MOST_ASKED, config.max_sessions - config.pool_size // 2))
+
+
+#: The most workers that are made for jobs by themselves, and the memory that each of them has to have at least.
+MOST_JOBS, LEAST_MEMORY = 256, 32 * MIB
+
+
+def jobs_beyond(config: Config, memory: int) -> int:
+    """Return how many workers for jobs may be made beside the pool's: as many as *memory* carries, or `max_jobs`."""
+    if config.shards > 1:
+        return 0
+    if config.max_jobs < 0:
+        return max(0, min(MOST_JOBS, memory // LEAST_MEMORY - config.pool_size))
+    return max(0, min(MOST_ASKED, config.max_jobs - config.pool_size))
 
 
 def live(old: Config, new: Config) -> tuple[Config, list[str]]:

@@ -197,7 +197,11 @@ KEYS: dict[str, Key] = {
     "socket": Key(path, 'path of the daemon\'s socket; "" is $XDG_RUNTIME_DIR/leeward/leeward.sock, as root'
                         " /run/leeward/leeward.sock. Clients read this key as well, in the system's file and in the"
                         " user's file; --socket and LEEWARD_SOCKET take precedence"),
-    "pool_size": Key(whole(1, 1024), "workers, each of which runs one job at a time"),
+    "pool_size": Key(whole(1, 1024), "workers that are kept, each of which runs one job at a time"),
+    "max_jobs": Key(whole(-1, 1024), "jobs at once. While more wait than there are workers, further workers are made as"
+                                     " far as memory, processors and descriptors suffice, and end when they are idle."
+                                     " -1 is as many as that allows, pool_size or less is none. With `shards` there are"
+                                     " none"),
     "shards": Key(whole(1, 64), "processes that serve fresh jobs, the daemon included, each with a part of pool_size."
                                " One is enough for four processors; others help where short jobs of several"
                                " connections keep more of them busy"),
@@ -214,7 +218,8 @@ KEYS: dict[str, Key] = {
                               " layout or hash seed. A worker then serves one job, and costs the processor time of an"
                               " interpreter's start and imports; spares, recycle_after, layout_jobs and layout_time"
                               " have no effect"),
-    "queue_size": Key(whole(0, 65536), "requests that may wait for a worker; others are refused at once", True),
+    "queue_size": Key(whole(0, 65536), "requests that may wait for a worker, beside those for which workers may be"
+                                       " made; others are refused at once", True),
     "queue_delay": Key(seconds(0, 86400), "seconds that a request may have to wait for a worker, or 10 times the time"
                                           " of a job if that is more. Once all requests have waited longer for that"
                                           " time, the daemon refuses others that would. 0 is no bound by time", True),
@@ -248,6 +253,9 @@ KEYS: dict[str, Key] = {
     "folder_reserve": Key(size(0), "bytes that stay free in each file system of the host that has a sandbox's writable"
                                    " folder: with less, the sandboxes that can write there end. 0 is no bound. It is"
                                    " for sandboxes that are opened from then on", True),
+    "snapshot_memory": Key(size(0), "bytes that the snapshots of one user's kernels may take together. They are memory of"
+                                    " the daemon's, in use until they are removed. 0 is none", True),
+    "snapshot_idle": Key(seconds(0.001, 86400 * 7), "seconds after which a snapshot that nobody used is removed", True),
     "allow_degraded": Key(words(degradable), 'layers that may be missing where the host lacks them: "landlock" is the'
                                              " only one. Without cgroup controllers leeward starts in any case: rlimits"
                                              " and a watch hold the limits then. Status and every result name what is"
@@ -323,6 +331,7 @@ QUOTA_KEYS: dict[str, Key] = {
     "rate": Key(seconds(0, 1e6), "jobs a second, further ones are refused; 0 is no bound", True),
     "connections": Key(whole(0, 65536), "connections at once; 0 is up to max_connections", True),
     "sandboxes": Key(whole(0, 65536), "live sandboxes at once, more are refused; 0 is up to max_sessions", True),
+    "snapshot_memory": Key(size(0), "bytes of their snapshots together; 0 is the key of that name", True),
     "folder_reserve": Key(size(0), "bytes that stay free of their sandboxes' writable folders; 0 is the key of that name"
                                    " above, which counts where it is more", True),
 }

@@ -11,8 +11,8 @@ import resource
 from functools import partial
 from typing import TypeAlias
 
-from leeward.base.dataclass import dataclass
-from leeward.daemon.pool.begin import NO_BOUNDS, SURPLUS, SeatBounds
+from leeward.base.dataclass import dataclass, replace
+from leeward.daemon.pool.begin import NO_BOUNDS, NOT_BEYOND, SURPLUS, Beyond, SeatBounds
 from leeward.errors import Unsupported
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.cgroup.v1 import V1Driver
@@ -32,6 +32,8 @@ METRICS = 2 + 16
 WORKER = 3 + 1 + len(SIZED)
 #: The files of certificates, where a worker has listeners for egress.
 CERTIFICATES = 2
+#: Runners, and their groups, of a worker without spares: one that ends, and one that is armed meanwhile.
+LEAN = 2
 #: A runner's pidfd, four pipes, and its listener; and the job's file system where that is watched.
 RUNNER = 6
 #: Needed to keep a runner open as a sandbox: four namespaces and its ruleset. If fewer connections than that would be
@@ -72,6 +74,7 @@ class Shares:
     sandboxes: bool = True
     further: int = 0
     bounds: SeatBounds = NO_BOUNDS
+    beyond: Beyond = NOT_BEYOND
 
     @property
     def spare(self) -> int:
@@ -84,13 +87,14 @@ Costs: TypeAlias = Driver | type[Driver]
 
 
 def shares(limit: int, driver: Costs, *, workers: int, spares: int, asked: int, metrics: bool,
-           room: int = 0, further: int = 0, listeners: int = 0) -> Shares:
+           room: int = 0, further: int = 0, listeners: int = 0, jobs: int = 0) -> Shares:
     """
     Divide *limit* descriptors; Unsupported if it is too low for *workers*. *asked* are the configuration's connections.
     *room* workers for sessions, and after them *further* ones of other pools, each with *listeners* for egress, have
-    what is left.
+    what is left. The workers for *jobs* have those for sessions while there are none, and half of what nothing else
+    may need.
     """
-    divide = partial(_shares, limit, driver, workers, spares, asked, metrics, room, further, listeners)
+    divide = partial(_shares, limit, driver, workers, spares, asked, metrics, room, further, listeners, jobs)
     try:
         roomy = divide(sandboxes=True)
         if roomy.connections >= min(asked, ROOMY):
@@ -101,7 +105,7 @@ def shares(limit: int, driver: Costs, *, workers: int, spares: int, asked: int, 
 
 
 def _shares(limit: int, driver: Costs, workers: int, spares: int, asked: int, metrics: bool, room: int, further: int,
-            listeners: int, *, sandboxes: bool) -> Shares:
+            listeners: int, jobs: int, *, sandboxes: bool) -> Shares:
     runners = spares + 2  # one has a job or is ending, one is for the next job
     most = runners + driver.kept_leaves
     runner = RUNNER + (ENTRANCES if sandboxes else 0) + (not driver.memory_counted)
@@ -128,8 +132,13 @@ def _shares(limit: int, driver: Costs, workers: int, spares: int, asked: int, me
     room, bounds, theirs = _roomy(left, room, each + 1, resting if sandboxes else each + 1)
     other = each + 1 + (listeners + CERTIFICATES if listeners else 0)
     further = max(0, min(further, (left - theirs) // other))
-    return Shares(limit, pool + theirs + further * other, min(asked, connections), results, arenas,
-                  0 if leaves == most and connections >= asked else runners, surplus, room, sandboxes, further, bounds)
+    free = max(0, left - theirs - further * other - _KEPT) // 2
+    lean = worker - (runners - LEAN) * runner + LEAN * driver.leaf_descriptors + 1
+    beyond = Beyond(jobs, free + (room * (each + 1) if bounds == NO_BOUNDS else 0), each + 1, lean)
+    beyond = replace(beyond, jobs=beyond.left(0))
+    return Shares(limit, pool + theirs + further * other + (free if jobs else 0), min(asked, connections), results,
+                  arenas, 0 if leaves == most and connections >= asked else runners, surplus, room, sandboxes, further,
+                  bounds, beyond)
 
 
 def _roomy(left: int, room: int, each: int, resting: int) -> tuple[int, SeatBounds, int]:

@@ -27,7 +27,7 @@ from leeward import __version__
 from leeward._native import heap
 from leeward.base import dataclass
 from leeward.daemon import descriptors, early
-from leeward.daemon.config import Config, group_id, live, most_listeners, quotas, room
+from leeward.daemon.config import Config, group_id, jobs_beyond, live, most_listeners, quotas, room
 from leeward.daemon.ending import OVERDUE_S, Idle, Signals, drain_s, see_off
 from leeward.daemon.loop.barrier import nothing
 from leeward.daemon.loop.native import NativeReactor
@@ -126,7 +126,7 @@ class Daemon:
             engine = self._engine = Engine(self._reactor, settings, log, observer, bootstrap)
             engine.logs_jobs = self._config.log_jobs
             engine.surplus, engine.room, engine.further = self._shares.surplus, self._shares.room, self._shares.further
-            engine.bounds = self._shares.bounds
+            engine.bounds, engine.beyond = self._shares.bounds, self._shares.beyond
             engine.plans, engine.pool_idle = Plans(lambda: self._config, settings), self._config.pool_idle
             if not engine.start():
                 engine.close()
@@ -139,19 +139,26 @@ class Daemon:
     def _divide(self, driver: Driver) -> None:
         """Divide the descriptors among workers, connections and results; Unsupported if the limit is too low."""
         config = self._config
-        asked = room(config, hierarchy.memory())
+        memory = hierarchy.memory()
+        asked, jobs = room(config, memory), jobs_beyond(config, memory)
         divide = partial(descriptors.shares, driver=driver, workers=own_part(config, 0).pool_size,
                          spares=1 if config.fresh_layout else config.spares,  # a zygote takes fewer than a spare
                          asked=config.max_connections, metrics=bool(config.metrics), room=asked,
-                         further=config.pool_workers, listeners=most_listeners(config.egress))
+                         further=config.pool_workers, listeners=most_listeners(config.egress), jobs=jobs)
         shares = divide(descriptors.limit())
-        if shares.room < asked and config.max_sessions > 0 and descriptors.raise_limit():  # as many as were asked for
+        short = (shares.room < asked and config.max_sessions > 0) or (
+            shares.beyond.jobs < jobs and config.max_jobs > 0)  # than were asked for
+        if short and descriptors.raise_limit():
             shares = divide(descriptors.limit())
         self._shares = shares
         driver.limit_leaves(shares.leaves)
         if shares.room < asked and config.max_sessions > 0:
             log.warning("fewer sessions than max_sessions", sessions=shares.room + config.pool_size // 2,
                         max_sessions=config.max_sessions, limit=shares.limit,
+                        cure="raise the hard limit of descriptors (ulimit -Hn, LimitNOFILE=)")
+        if shares.beyond.jobs < jobs and config.max_jobs > 0:
+            log.warning("fewer jobs at once than max_jobs", jobs=shares.beyond.jobs + config.pool_size,
+                        max_jobs=config.max_jobs, limit=shares.limit,
                         cure="raise the hard limit of descriptors (ulimit -Hn, LimitNOFILE=)")
         if shares.connections < config.max_connections:
             log.warning("fewer connections than max_connections", connections=shares.connections,

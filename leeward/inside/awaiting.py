@@ -181,15 +181,22 @@ def turn_until_readable(fd: int) -> None:
         _loop.remove_reader(fd)
 
 
-def separate() -> None:
-    """In a branch: give the loop descriptors of its own. The threads of its executor weren't forked."""
+def separate(*, lost: bool = False) -> None:
+    """
+    In a branch: give the loop descriptors of its own. The threads of its executor weren't forked. *lost*: in the copy of
+    a state, which has no sockets for which the loop could wait.
+    """
     if _loop is None or _loop.is_closed():
         return
     shared, own = _loop._selector, _loop._ssock.fileno()
     _loop._selector = type(shared)()
     for key in list(shared.get_map().values()):
         if key.fd != own:
-            _loop._selector.register(key.fileobj, key.events, key.data)
+            try:
+                _loop._selector.register(key.fileobj, key.events, key.data)
+            except OSError:
+                if not lost:
+                    raise
     shared.close()
     _loop._ssock.close()
     _loop._csock.close()

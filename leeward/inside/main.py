@@ -37,6 +37,7 @@ from leeward.inside import (
     tracebacks,
     workspace_files,
 )
+from leeward.inside.snapshots import NONE, Native
 from leeward.wire import job_frames as wire
 
 if TYPE_CHECKING:
@@ -111,21 +112,21 @@ def _pipes(lay: Lay, job_fd: int, reply_fd: int, *, last: bool) -> Pipes:
     return lay(job_fd, reply_fd, lone=wire.CODE, workspace=workspace_files.WORKSPACE, nothing=wire.NOTHING_FRAME, last=last)
 
 
-def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1) -> NoReturn:
+def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1, native: Native = NONE) -> NoReturn:
     """
     Wait for the job of this process, run it, reply, and wait to be killed. In a session more jobs follow. *door*, if
-    not -1, is for a session's branches; other jobs close it. Waiting leaves the processor to the daemon's answer; an
-    exit would make it wait for the teardown of five namespaces.
+    not -1, is for a session's branches and snapshots, which *native* makes; other jobs close it. Waiting leaves the
+    processor to the daemon's answer; an exit would make it wait for the teardown of five namespaces.
     """
     me = os.getpid()
     pipes = _pipes(lay, job_fd, reply_fd, last=True)
-    _serve(pipes, pipes.take, me, job_fd, reply_fd, door)
+    _serve(pipes, pipes.take, me, job_fd, reply_fd, door, native)
 
 
 def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
     """As `serve`, for a job whose frame was taken in C, after `begin_early`."""
     assert _laid is not None
-    _serve(_laid, _laid.taken, _PID, job_fd, reply_fd, -1)
+    _serve(_laid, _laid.taken, _PID, job_fd, reply_fd, -1, NONE)
 
 
 def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
@@ -135,7 +136,7 @@ def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
 
 
 def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int, reply_fd: int,
-           door: int) -> NoReturn:
+           door: int, native: Native) -> NoReturn:
     shown: showing.Showing | None = None
     try:
         body = take()
@@ -157,7 +158,7 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
             if end is program.IN_ORDER:
                 pipes.finish()
         elif body == wire.SESSION:
-            session.serve(main, _read, job_fd, reply_fd, doorway)
+            session.serve(main, _read, job_fd, reply_fd, doorway, native)
         elif body == wire.FILE_CALLS:
             file_calls.serve(_read, job_fd, reply_fd)
         else:

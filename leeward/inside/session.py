@@ -33,7 +33,16 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from leeward.inside import answer, awaiting, function_stubs, program, showing, tracebacks, workspace_files
+from leeward.inside import (
+    answer,
+    awaiting,
+    function_stubs,
+    program,
+    showing,
+    snapshots,
+    tracebacks,
+    workspace_files,
+)
 from leeward.wire import job_frames as wire
 
 #: Reads exactly so many bytes; None if the writer has closed the pipe.
@@ -41,18 +50,21 @@ Read = Callable[[int, int], bytes | None]
 
 _LOST = 70  # EX_SOFTWARE of sysexits.h
 
-#: Descriptors that come with the request.
-_ENDS = 5
+#: Descriptors that come with the request for a branch; and for a snapshot, and a copy of one, without the one of the
+#: zygote's memory, which may come as well.
+_ENDS, _OF_TAKE, _OF_LOAD = 5, 2, 1
 
 _OUT, _ERR = 1, 2
 
 
 def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
-          doorway: BranchSocket) -> NoReturn:
+          doorway: BranchSocket, native: snapshots.Native) -> NoReturn:
     """Run job after job, until the daemon closes the pipe. Never returns."""
     interrupts = program.Interrupts()
     sources = tracebacks.Sources()
     _leave_stdin_open()
+    if doorway.above:
+        snapshots.offer_hook()
     signal.signal(signal.SIGURG, awaiting.nudged)
     signal.signal(signal.SIGINT, interrupts)
     me = os.getpid()
@@ -70,6 +82,12 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
                 continue
             _reply(reply_fd, end)
             continue
+        if body in (wire.TAKE, wire.LOAD, wire.LOAD_SAME):
+            end = _take(doorway, native) if body == wire.TAKE else _load(doorway, native, same=body == wire.LOAD_SAME)
+            me = os.getpid()  # a copy has a number of its own
+            _reply(reply_fd, end)
+            continue
+        snapshots.reap()
         number += 1
         name = f"<job {number}>"
         pipes = (job_fd, reply_fd)
@@ -102,6 +120,25 @@ def _branch(doorway: BranchSocket, job_fd: int, reply_fd: int) -> program.End | 
             os._exit(_LOST)
         return program.raised(error)
     return None
+
+
+def _take(doorway: BranchSocket, native: snapshots.Native) -> program.End:
+    """Have a child write a snapshot. Returns the result here; and in each copy, that of its loading."""
+    try:
+        taken = snapshots.take(doorway.received(_OF_TAKE, 1), doorway.above, native)
+        if taken is not None:
+            snapshots.resume(taken)
+    except BaseException as error:  # also from a hook that an earlier job left
+        return program.raised(error)
+    return program.IN_ORDER
+
+
+def _load(doorway: BranchSocket, native: snapshots.Native, *, same: bool) -> program.End:
+    """Become the copy of a snapshot. Returns only why that can't be."""
+    try:
+        snapshots.load(doorway.received(_OF_LOAD, 1), native, same=same)
+    except BaseException as error:
+        return program.raised(error)
 
 
 class Leave:
@@ -218,12 +255,21 @@ class BranchSocket:
         if door >= 0:
             os.close(door)
 
+    @property
+    def above(self) -> int:
+        """The number from which on descriptors aren't those of every such process."""
+        return self._door + 1
+
+    def received(self, count: int, more: int = 0) -> list[int]:
+        """The descriptors that the daemon has sent: *count*, and up to so many *more*; OSError otherwise."""
+        return _received(self._door, count, more)
+
     def fork(self, job_fd: int, reply_fd: int) -> bool:
         """
         Make a branch, or raise OSError. True in the branch, whose own pipes then have the numbers *job_fd* and
         *reply_fd*.
         """
-        ends = _received(self._door)
+        ends = self.received(_ENDS)
         gate_read, gate_write = os.pipe()
         try:
             middle = os.fork()
@@ -266,7 +312,7 @@ def _middle(gate: int) -> None:
     os.close(gate)
 
 
-def _received(door: int) -> list[int]:
+def _received(door: int, count: int, more: int = 0) -> list[int]:
     channel = _socket.socket(fileno=os.dup(door))
     try:
         _, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(_ENDS * 4), _socket.MSG_CMSG_CLOEXEC
@@ -277,8 +323,8 @@ def _received(door: int) -> list[int]:
     for level, kind, content in ancillary:
         if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
             fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
-    if len(fds) != _ENDS:
+    if not count <= len(fds) <= count + more:
         for fd in fds:
             os.close(fd)
-        raise OSError(f"{len(fds)} of {_ENDS} descriptors have come")
+        raise OSError(f"{len(fds)} of {count} descriptors have come")
     return list(fds)

@@ -31,16 +31,22 @@ class Limits:
     output: int = 10 * MIB  # bytes of stdout and stderr together
     descriptors: int = 1024  # open descriptors in each process
     cuts_output: bool = False  # output beyond its limit is cut, and the program goes on; else it is ended
+    cpu_time: float | None = None  # seconds of processor time of all its processes together; None for no limit
+    wall: float | None = None  # seconds by the wall's clock; `time` is then without those for which the job was starved
 
 
 #: The values up to which a request may raise a limit. A limit that isn't in ADJUSTABLE can't be set by a request.
 CEILINGS = Limits(memory=4 * GIB, processes=256, time=600.0, output=256 * MIB, descriptors=4096, files=4 * GIB)
 ADJUSTABLE = ("memory", "processes", "time", "output", "descriptors")
+#: Those that a fresh job may ask for. The last two have the ceiling of `time`.
+OF_JOBS = (*ADJUSTABLE, "cpu_time", "wall")
+_SECONDS = ("time", "cpu_time", "wall")
 #: Those that the opening of a live sandbox may ask for: the file system of a job has its size before there is a request.
 OF_SANDBOXES = (*ADJUSTABLE, "files")
 
 #: Below these values a job could not start; a request for less is refused.
-FLOORS = {"memory": 16 * MIB, "processes": 1, "time": 0.001, "output": 0, "descriptors": 16, "files": 64 * KIB}
+FLOORS = {"memory": 16 * MIB, "processes": 1, "time": 0.001, "cpu_time": 0.001, "wall": 0.001, "output": 0,
+          "descriptors": 16, "files": 64 * KIB}
 
 #: The choice among the limits, and its values: whether a program that exceeds `output` goes on.
 OVERFLOW = "overflow"
@@ -59,19 +65,24 @@ def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any], adjust
             values["cuts_output"] = _OVERFLOWS[value]
             continue
         if name not in adjustable:
-            hint = "; the opening of a live sandbox can ask for it" if name in OF_SANDBOXES else ""
+            hint = ("; the opening of a live sandbox can ask for it" if name in OF_SANDBOXES else
+                    "; a fresh job can ask for it" if name in OF_JOBS else "")
             raise BadRequest(f"limit {brief(name)} can't be asked for; these can: {', '.join((*adjustable, OVERFLOW))}{hint}")
-        number = float if name == "time" else int
+        number = float if name in _SECONDS else int
         if isinstance(value, bool) or not isinstance(value, (int, number)) or not math.isfinite(value):
             raise BadRequest(f"limit {name} must be a finite {number.__name__}, not {brief(value)}")
         if value < FLOORS[name]:
             raise BadRequest(f"limit {name}={value} is below the least that works, {FLOORS[name]}")
-        ceiling = getattr(ceilings, name)
+        ceiling = ceilings.time if name in _SECONDS else getattr(ceilings, name)
         if value > ceiling:
             raise BadRequest(f"limit {name}={value} is above this daemon's ceiling {ceiling}; its configuration has"
                              " another in [ceilings]")
         values[name] = number(value)
-    return replace(default, **values)
+    limits = replace(default, **values)
+    if limits.wall is not None and limits.wall < limits.time:
+        raise BadRequest(f"limit wall={limits.wall:g} is below the limit time={limits.time:g}: it bounds how far that is"
+                         " stretched")
+    return limits
 
 
 

@@ -51,7 +51,7 @@ class Limit(enum.StrEnum):
         OUTPUT: stdout and stderr together.
         DESCRIPTORS: open descriptors in one process, as the job itself reports it.
         TIME: seconds since the code was sent to a worker.
-        CPU: processor seconds of one program of a live sandbox and all its descendants.
+        CPU: processor seconds of a job, or of one program of a live sandbox, and all its descendants.
     """
 
     MEMORY = "memory"
@@ -153,6 +153,8 @@ class Result:
         outcome: the way the job ended.
         limit: the limit that the job hit, or None. A job may hit a limit and go on.
         duration: seconds from sending the code to the job's end.
+        starved: seconds of the duration for which the job could have run and had no processor, where it had the limit
+            `wall`; else None.
         cpu_time: seconds of processor time of all the job's processes.
         memory_peak: the greatest number of bytes of all processes and files together; 0 if the host can't measure it.
         denied: the numbers of system calls that the sandbox refused, by name; `network` counts refused calls for
@@ -193,6 +195,7 @@ class Result:
     value: str | None = None
     stdout_omitted: int = 0
     stderr_omitted: int = 0
+    starved: float | None = None
 
     @property
     def hint(self) -> str:

@@ -16,6 +16,8 @@ import errno
 import os
 import stat
 
+from leeward.errors import BadRequest
+
 _ACCESS_LIST = "system.posix_acl_access"
 
 #: The owner that files have, in a user namespace, whose real owner isn't one of its users: root, for most folders.
@@ -81,3 +83,19 @@ def _has_list(place: int | str) -> bool:
     except OSError as error:
         return error.errno not in (errno.ENODATA, errno.EOPNOTSUPP)
     return True
+
+
+def trusted_content(path: str, most: int) -> bytes:
+    """The content of a configuration file; BadRequest if others can write it, or it has more than *most* bytes; OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            raise BadRequest("it is no regular file")
+        why, help_ = distrust(path, fd, about, os.geteuid())
+        if why:
+            raise BadRequest(f"{why}; {help_}")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise BadRequest(f"it is larger than {most} bytes")
+    return content

@@ -21,7 +21,7 @@ Place = tuple[int, int, int]
 FIGURES = {
     "outcome": "text", "exit_code": "int", "limit": "text or nil", "duration": "float", "cpu_time": "float",
     "memory_peak": "int", "denied": "map of text to int", "truncated": "bool", "omitted?": "array of int",
-    "degraded": "array of text", "error": "map or nil", "hint?": "text",
+    "degraded": "array of text", "error": "map or nil", "hint?": "text", "starved?": "float",
 }
 RESULT = {
     **FIGURES, "stdout": "binary or place", "stderr": "binary or place", "files?": "map of text to binary or place",
@@ -117,6 +117,7 @@ def result_fields(result: Result) -> dict[str, Any]:
             "traceback": _clean(error.traceback, MAX_TRACEBACK),
         },
         **({"hint": advice} if advice else {}),
+        **({} if result.starved is None else {"starved": result.starved}),
     }
 
 

@@ -68,6 +68,12 @@ SESSION_BEGINS = HEADER.pack(len(SESSION)) + SESSION
 #: The body of a session's frame that asks for a branch, and the frame.
 BRANCH = SESSION + b"\3"
 BRANCH_FRAME = HEADER.pack(len(BRANCH)) + BRANCH
+#: The same for a snapshot of the process, and for the process to become the copy of one, perhaps with the same random
+#: numbers.
+TAKE, LOAD, LOAD_SAME = SESSION + b"\7", SESSION + b"\x08", SESSION + b"\x09"
+TAKE_FRAME, LOAD_FRAME, LOAD_SAME_FRAME = (HEADER.pack(len(each)) + each for each in (TAKE, LOAD, LOAD_SAME))
+#: What is told of a snapshot: packages, lost descriptors.
+MAX_PACKAGES, MAX_LOST = 512, 64
 #: What the body of a session's frame with variables begins with.
 VARIABLES = SESSION + b"\5"
 #: What a branch and the daemon say to each other before there is a pipe.

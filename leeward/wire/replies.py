@@ -186,6 +186,7 @@ def parse_result(reply: Reply) -> dict[str, Any]:
         "left_out": _left_out(ok.get("left_out", [])),
         **_shown(ok),
         **(_omitted(ok["omitted"]) if "omitted" in ok else {}),
+        **({"starved": _seconds(ok, "starved")} if "starved" in ok else {}),
         **({"label": _get(ok, "label", str, "a result"), "job": _whole(ok, "job", "a result", MAX_WHOLE)}
            if "label" in ok else {}),
     }

@@ -30,6 +30,11 @@ MAX_WRITE = 1 << 20
 #: Seconds that one request may wait for output or an end.
 MAX_WAIT = 3600.0
 
+#: Bytes of a snapshot, and of what is told of it; bytes of a page.
+MAX_SNAPSHOT, MAX_FACTS, PAGE = 1 << 40, 256 << 10, 4096
+#: Seconds since the epoch.
+MAX_MOMENT = float(1 << 40)
+
 #: Rows, and columns, of a terminal: struct winsize has 16 bits for each.
 MAX_SIDE = (1 << 16) - 1
 
@@ -48,6 +53,19 @@ def sandbox(value: object, what: str) -> str:
     if not isinstance(value, str) or len(value) != ID_LENGTH or value.strip(ID_ALPHABET):
         raise BadRequest(f"{what} must be an id of {ID_LENGTH} characters, not {brief(value)}")
     return value
+
+
+def snapshot(value: object, what: str) -> str:
+    """The id of a snapshot, or "" for none."""
+    return "" if value == "" else sandbox(value, what)
+
+
+def sizes(value: object, what: str) -> tuple[int, int]:
+    """The bytes of a snapshot's state, and of its zygote's memory: whole pages."""
+    found = [_bytes(each, what) for each in entries(value, list, what, 2)]
+    if len(found) != 2 or not found[0] or any(each % PAGE for each in found):
+        raise BadRequest(f"{what} must be two numbers of bytes of whole pages, the first not 0")
+    return found[0], found[1]
 
 
 def metadata(value: object, what: str) -> dict[str, str]:
@@ -145,8 +163,11 @@ cpu_time = seconds(0.001, MAX_WAIT)
 idle = seconds(0.001, MAX_IDLE)
 lifetime = seconds(0.001, MAX_LIFETIME)
 data = binary_of(MAX_WRITE)
+facts = binary_of(MAX_FACTS)
+moment = seconds(0.0, MAX_MOMENT)
 #: Rows, or columns, of a terminal.
 side = number(1, MAX_SIDE)
 port = number(1, 65535)
 #: 64 is SIGRTMAX; 0 only asks whether the process is there, which process_list tells.
 signal = number(1, 64)
+_bytes = number(0, MAX_SNAPSHOT)

@@ -38,9 +38,13 @@ def answer(reply: Reply) -> dict[str, Any]:
 
 def sandbox_id(reply: Reply) -> str:
     """The id of an opened sandbox."""
-    value = answer(reply).get("sandbox")
+    return _id(reply, "sandbox")
+
+
+def _id(reply: Reply, what: str) -> str:
+    value = answer(reply).get(what)
     if not isinstance(value, str) or len(value) != ID_LENGTH or value.strip(ID_ALPHABET):
-        raise PeerError("an opened sandbox has no id")
+        raise PeerError(f"an opened {what} has no id")
     return value
 
 
@@ -50,6 +54,41 @@ def whole(reply: Reply, name: str, least: int = 0) -> int:
     if type(value) is not int or not least <= value <= _MAX:
         raise PeerError(f"an answer's {name} is no number from {least} on")
     return value
+
+
+def snapshot_facts(reply: Reply, asked: bool = True) -> dict[str, Any]:
+    """What is told of a snapshot; nothing unless *asked*."""
+    found = answer(reply)
+    if not asked:
+        return found
+    kinds = {"snapshot": str, "size": int, "made": float, "python": str, "packages": dict, "lost": list}
+    if any(type(found.get(name)) is not kind for name, kind in kinds.items()) or not all(
+            isinstance(each, str) for each in (*found["packages"], *found["packages"].values(), *found["lost"])):
+        raise PeerError("what is told of a snapshot isn't of its types")
+    return found
+
+
+def snapshot_needs(reply: Reply) -> tuple[dict[str, str], list[int]]:
+    """What must be equal where a snapshot is imported, and the sizes of its parts."""
+    found = answer(reply)
+    key, sizes = found.get("key"), found.get("sizes")
+    if not isinstance(key, dict) or not all(isinstance(each, str) for each in (*key, *key.values())) or not isinstance(
+            sizes, list) or len(sizes) != 2 or any(type(each) is not int or not 0 <= each <= _MAX for each in sizes):
+        raise PeerError("what a snapshot needs isn't of its types")
+    return key, sizes
+
+
+def piece(reply: Reply) -> bytes:
+    """The next bytes of a snapshot: some."""
+    data = answer(reply).get("data")
+    if not isinstance(data, (bytes, memoryview)) or not data:
+        raise PeerError("an answer has no bytes of a snapshot")
+    return bytes(data)
+
+
+def imported(reply: Reply) -> str:
+    """The id of a snapshot that is imported."""
+    return _id(reply, "snapshot")
 
 
 def flag(reply: Reply, name: str) -> bool:

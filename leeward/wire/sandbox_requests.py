@@ -28,6 +28,9 @@ _FETCHED = {
 }
 #: What `process_wait` tells, of a process that has ended in full.
 _END = {"over": "bool", **{f"{name.removesuffix('?')}?": kind for name, kind in FIGURES.items()}}
+#: What is told of a snapshot.
+_SNAPSHOT = {"snapshot": "text", "size": "int", "made": "float", "python": "text", "packages": "map of text to text",
+             "lost": "array of text"}
 #: The answer whose content is a memory file of `size` bytes; there is none if that is 0.
 _FILE = {"size": "int", "arenas?": "array of int"}
 
@@ -170,6 +173,10 @@ class _KernelRequest(SandboxRequest):
 class KernelOpen(SandboxRequest):
     """Start a Python in *sandbox* that keeps its state between requests."""
 
+    snapshot: str = field(ours.snapshot, "begin with the state of this one; answered when it is there", default="",
+                          shown="a fresh one")
+    same_random: bool = field(fields.flag, "with `snapshot`: its random numbers go on, and nothing is seeded anew",
+                              default=False)
     held: bool = field(fields.flag, "the kernel is closed when this connection ends", default=False)
 
 
@@ -190,6 +197,19 @@ class KernelFork(_KernelRequest):
     held: bool = field(fields.flag, "as for `kernel_open`", default=False)
 
 
+@operation("kernel_snapshot", answers=_SNAPSHOT)
+class KernelSnapshot(_KernelRequest):
+    """Take the state that *kernel* has after the requests before, which goes on."""
+
+
+@operation("kernel_rollback", answers={})
+class KernelRollback(_KernelRequest):
+    """Give *kernel* the state of *snapshot* after the requests before; refused, it goes on as it was."""
+
+    snapshot: str = field(ours.sandbox, "of `kernel_snapshot`")
+    same_random: bool = field(fields.flag, "as for `kernel_open`", default=False)
+
+
 @operation("kernel_bind", answers={"session": "int"})
 class KernelBind(_KernelRequest):
     """Give a kernel a number on this connection, by which it takes code alone as a session does."""
@@ -198,6 +218,58 @@ class KernelBind(_KernelRequest):
 @operation("kernel_close", answers={})
 class KernelClose(_KernelRequest):
     """End a kernel, as a reset does, and give it no other process."""
+
+
+# --- snapshots --------------------------------------------------------------------
+
+
+class _SnapshotRequest(ClientRequest):
+    snapshot: str = field(ours.sandbox, "of `kernel_snapshot`")
+
+
+@operation("snapshot_list", answers={"snapshots": "array of map"})
+class SnapshotList(ClientRequest):
+    """Ask for all snapshots of this user, the oldest first, without `packages` and `lost`."""
+
+
+@operation("snapshot_info", answers=_SNAPSHOT)
+class SnapshotInfo(_SnapshotRequest):
+    """Ask what a snapshot is."""
+
+
+@operation("snapshot_export", answers={"key": "map of text to text", "sizes": "array of int"})
+class SnapshotExport(_SnapshotRequest):
+    """Ask what a snapshot needs to be imported again, and how many bytes it has."""
+
+
+@operation("snapshot_read", answers={"data": "binary"})
+class SnapshotRead(_SnapshotRequest):
+    """Read at most 1 MiB of a snapshot's bytes."""
+
+    offset: int = field(fields.whole, "where to begin", default=0)
+
+
+@operation("snapshot_import", answers={"snapshot": "text"})
+class SnapshotImport(ClientRequest):
+    """Begin a snapshot of bytes that `snapshot_read` answered, perhaps an earlier daemon's; `snapshot_write` adds them."""
+
+    key: Mapping[str, str] = field(ours.metadata, "of `snapshot_export`")
+    sizes: tuple[int, int] = field(ours.sizes, "of `snapshot_export`")
+    facts: bytes = field(ours.facts, "MessagePack of a map: `python`, `packages` and `lost` of `kernel_snapshot`")
+    made: float = field(ours.moment, "as `kernel_snapshot` answered")
+
+
+@operation("snapshot_write", answers={"left": "int"})
+class SnapshotWrite(_SnapshotRequest):
+    """Add the next bytes to a snapshot that is imported; with the last ones it is one."""
+
+    snapshot: str = field(ours.sandbox, "of `snapshot_import`")
+    data: bytes = field(ours.data, "at most 1 MiB")
+
+
+@operation("snapshot_remove", answers={})
+class SnapshotRemove(_SnapshotRequest):
+    """Remove a snapshot. Copies that were made of it live on."""
 
 
 # --- processes --------------------------------------------------------------------

@@ -2,7 +2,8 @@
 Feeds hostile bytes to every decoder: `./dev fuzz [RUNS]`, by default 10 million to each that is Python (decoders.py)
 and as many to the C client. `--python`, `--egress` (what the broker of egress decodes), `--web` (what the page of
 approvals decodes), `--serve` (a fifth as many requests to the faces of `leeward serve`) and `--c` feed the one or the
-other alone; `--only=request,stream` feeds only decoders in Python with these names.
+other alone; `--only=request,stream` feeds only decoders in Python with these names. `--states` loads spoiled snapshots
+instead, 100,000 by default (states.py).
 
 Runs in:   anybody's shell; the C client's needs clang with libFuzzer (clang-14 and libclang-rt-14-dev on Debian 12).
 
@@ -27,9 +28,11 @@ from pathlib import Path
 import decoders
 import egress_decoders
 import serve_faces
+import states
 import web_decoders
 
 SIDES, ONLY = {"--python", "--egress", "--web", "--serve", "--c"}, "--only="
+STATES = "--states"
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))  # for those without leeward in their environment
 CLIENT = HERE.parent.parent / "leeward" / "clients" / "c"
@@ -161,6 +164,10 @@ def start(name: str, runs: int, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def main() -> int:
+    if STATES in sys.argv:
+        numbers = [int(text) for text in sys.argv[1:] if text != STATES]
+        return states.main(numbers[0] if numbers else 100_000,
+                           int(os.environ["FUZZ_SEED"]) if "FUZZ_SEED" in os.environ else None)
     sides = SIDES & set(sys.argv[1:]) or SIDES
     only = [name for text in sys.argv[1:] if text.startswith(ONLY) for name in text.removeprefix(ONLY).split(",")]
     numbers = [int(text) for text in sys.argv[1:] if text not in sides and not text.startswith(ONLY)]

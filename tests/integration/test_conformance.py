@@ -30,7 +30,7 @@ DEADLINE_S = 20.0
 
 #: What the C client says of a refusal, by its kind on the wire; leeward.h.
 CODES = {"busy": -17, "queue_timeout": -18, "shutting_down": -19, "version": -20, "bad_request": -21, "cancelled": -22,
-         "forbidden": -23, "sandbox_over": -24, "process_over": -25, "session_over": -26}
+         "forbidden": -23, "sandbox_over": -24, "process_over": -25, "session_over": -26, "snapshot_failed": -27}
 BAD_REPLY, REFUSED = -5, -16
 
 OUTCOMES = (None, "finished", "raised", "signalled", "timed_out", "out_of_memory", "output_limit", "internal")

@@ -30,7 +30,8 @@ INDENTED = re.compile(r"^    (\S.*)$", re.MULTILINE)
 
 #: What the blocks of docs/using.md print, one after the other.
 PRINTED = (r"finished 7\n \d\.\d+ \d+ \{\}\n", "", "42\n\n42\n", "modified app.py\n",
-           r"(?s).*app\.py:2:# TODO: more\n.*\[ 1, 4, 9 \]\n\n")
+           r"(?s).*app\.py:2:# TODO: more\n.*\[ 1, 4, 9 \]\n\n", "100 34650\n",
+           r"timed_out time [\d.e-]+ [\d.e-]+ [\d.e-]+\n")
 
 
 @pytest.fixture(scope="module")

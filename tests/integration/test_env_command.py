@@ -18,9 +18,15 @@ import pytest
 
 import leeward
 from kit import egress, packages
+from kit.carried import Way
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon, command, environment
 from kit.wheels import source, wheel
+from leeward.apps.fleet.aio_fleet import AsyncFleet, Member
+from leeward.apps.fleet.carrier import Carrier
+from leeward.apps.fleet.far_client import FarClient
+from leeward.apps.fleet.node_client import NodeClient
+from leeward.apps.fleet.placement import Node
 from leeward.client.environments import BuildFailed
 from leeward.errors import BadRequest
 
@@ -169,6 +175,35 @@ def test_an_environment_that_cannot_be_made_is_an_error(place: Place) -> None:
         done = place.env(*words)
         assert 1 == done.returncode, (words, done)
         assert why in done.stderr, (words, done)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("far", [False, True])
+def test_a_fleet_makes_an_environment_once_on_a_node(place: Place, far: bool) -> None:
+    """Before it is needed, or at its first use; also on a node that is reached through a carrier."""
+    async def reach() -> Way:
+        return Way(Carrier(str(place.daemon.socket)))
+
+    async def main() -> tuple[dict[str, str], list[str], list[str], list[str]]:
+        async with AsyncFleet([]) as fleet:
+            await fleet.status()
+            await fleet.join(Member(Node("n"), FarClient("n", reach) if far else NodeClient(place.daemon.socket)))
+            made = await fleet.prefetch([f"salt>={1 + far}"])
+            built, asked = place.built(), "import salt; print('here')"
+            async with fleet.sandbox(packages=[f"salt>={1 + far}"]) as box:
+                said = [(await box.execute(asked)).text]
+            async with fleet.session(packages=[f"salt>={1 + far}"]) as session:
+                said.append((await session.execute(asked)).text)
+            said.append((await fleet.execute(asked, packages=[f"salt>={1 + far}"])).text)
+            said.append((await fleet.execute(asked)).error.type)  # type: ignore[union-attr]  # the control: it raises
+            return made, built, said, (await fleet.status())["nodes"][0]["environments"]
+
+    made, built, said, known = asyncio.run(main())
+
+    assert {"n": ""} == made
+    assert ["here\n"] * 3 + ["ModuleNotFoundError"] == said
+    assert built == place.built()
+    assert [f"packages salt>={1 + far}"] == known
 
 
 @pytest.mark.timeout(300)

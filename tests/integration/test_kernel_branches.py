@@ -206,8 +206,8 @@ while "_received" not in frame.f_globals:
     frame = frame.f_back
 names, kept = frame.f_globals, []
 received, word = names["_received"], names["wire"].BRANCH_WORD
-def passing(door):
-    ends = received(door)
+def passing(door, *how):
+    ends = received(door, *how)
     listener = socket.create_server(("127.0.0.1", 0))
     mine = socket.create_connection(listener.getsockname())
     kept.extend([listener, listener.accept()[0]])

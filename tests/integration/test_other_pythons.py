@@ -94,6 +94,26 @@ def test_a_sandbox_of_another_version(daemon: LiveDaemon, name: str) -> None:
         assert ("[1, 2]", "[1, 2, 3]") == (kernel.execute("x").value, branch.execute("x").value)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_snapshots_of_another_version(daemon: LiveDaemon, name: str) -> None:
+    """Rolled back to, begun with in another sandbox, and taken again in the copy."""
+    with leeward.Sandbox(socket=daemon.socket, environment=f"py{name}") as box, \
+            leeward.Sandbox(socket=daemon.socket, environment=f"py{name}") as other:
+        kernel = box.kernel()
+        kernel.execute("import subprocess, threading\nx = [1]\nit = (each for each in range(9))\nnext(it)")
+        with kernel.snapshot() as snapshot:
+            assert snapshot.python.startswith(f"{name}.")
+            kernel.execute("x.append(2)")
+            kernel.rollback(snapshot)
+            copy = other.kernel(snapshot=snapshot)
+        again = box.kernel(snapshot=copy.snapshot())
+        for each in (kernel, copy, again):
+            assert "[1]" == each.execute("x").value
+            assert "1" == each.execute("next(it)").value
+            assert each.execute("t = threading.Thread(target=print)\nt.start()\nt.join()").ok
+            assert "0" == each.execute("subprocess.run(['true']).returncode").value
+
+
 def test_an_environment_without_the_zygotes_packages_is_refused() -> None:
     """By name, with the cure: it is the same interpreter, without packages."""
     with packages.shown_folder() as place:

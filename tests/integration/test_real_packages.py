@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
+import leeward
 from kit import features, packages
-from kit.live_daemon import command, environment
+from kit.live_daemon import LiveDaemon, command, environment
 from kit.ordinary_user import Installation, OrdinaryUser
 from kit.skip_policy import require
 
@@ -141,6 +142,39 @@ def test_a_csv_becomes_a_picture(place: Place, preload: list[str], capfd: pytest
     assert 1 == said["threads"]
     with capfd.disabled():
         sys.stdout.write(f"\n    import numpy {'preloaded' if preload else 'cold'}: {said['import'] * 1000:.2f} ms\n")
+
+
+#: Arrays that BLAS computes with its threads, a table, and generators.
+ANALYSIS = """
+import numpy, pandas
+matrix = numpy.random.default_rng(7).random((300, 300))
+table = pandas.DataFrame({"town": ["Ulm", "Bern"] * 50, "n": range(100)})
+inverse = numpy.linalg.inv(matrix)
+"""
+ANALYSED = """
+assert numpy.allclose(matrix @ inverse, numpy.eye(300)) and 2450 == table.groupby("town").n.sum()["Ulm"]
+matrix = numpy.ascontiguousarray(matrix[:200, :200]) @ numpy.ones((200, 3000))
+table = pandas.concat([table] * 100, ignore_index=True)
+(matrix.shape, len(table), float(numpy.random.rand()))
+"""
+
+
+def test_an_analysis_is_taken_as_a_snapshot(shown_packages: Callable[..., Path], tmp_path: Path) -> None:
+    """Its threads of BLAS end at the fork; copies compute on, each with random numbers of its own."""
+    config = tmp_path / "config.toml"
+    config.write_text(f'python_env = "{shown_packages(packages.PACKAGES)}"\n')
+    with LiveDaemon(tmp_path, "--config", str(config)) as daemon, \
+            leeward.Sandbox(socket=daemon.socket, memory="1G") as box:
+        kernel = box.kernel()
+        assert kernel.execute(ANALYSIS, timeout=60).ok
+        with kernel.snapshot() as snapshot:
+            assert {"numpy", "pandas"} <= snapshot.packages.keys()
+            copies = [box.kernel(snapshot=snapshot) for _ in range(3)]
+            kernel.execute("matrix = table = None")
+            kernel.rollback(snapshot)
+        got = [each.execute(ANALYSED, timeout=60) for each in (kernel, *copies)]
+        assert all(each.ok for each in got), [each.stderr_text for each in got]
+        assert len(got) == len({each.value for each in got})
 
 
 def test_a_preload_that_starts_a_thread_is_refused(shown_folder: Path, tmp_path: Path) -> None:

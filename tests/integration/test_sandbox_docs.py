@@ -1,4 +1,4 @@
-"""Every example of docs/sandboxes.md, docs/workdir.md and docs/shell.md works as it stands, and prints what the page says."""
+"""Every example of docs/sandboxes.md, docs/workdir.md and others works as it stands, and prints what the page says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kit.live_daemon import LiveDaemon, environment
 from leeward.daemon.sandboxes.registry import Reason
 
 PAGE = (ROOT / "docs/sandboxes.md").read_text()
-PAGES = "".join([PAGE, *((ROOT / f"docs/{name}.md").read_text() for name in ("workdir", "shell"))])
+PAGES = "".join([PAGE, *((ROOT / f"docs/{name}.md").read_text() for name in ("snapshots", "workdir", "shell"))])
 EXAMPLES = re.findall(r"```(python|sh)\n(.*?)```\n\n```text\n(.*?)```", PAGES, re.DOTALL)
 
 

@@ -14,7 +14,7 @@ import pytest
 PRELUDE = """
 import array, mmap, os, resource
 from leeward._native._shim import ffi, lib
-from leeward._native.snapshot import Snapshot, gather_arenas, gathered_arenas, thread_storage
+from leeward._native.snapshot import MemorySnapshot, gather_arenas, gathered_arenas, thread_storage
 
 PAGE = mmap.PAGESIZE
 memory = mmap.mmap(-1, 600 * PAGE, mmap.MAP_PRIVATE)
@@ -23,7 +23,7 @@ for number in range(600):
 address = int(ffi.cast("uintptr_t", ffi.from_buffer(memory)))
 
 def taken(first, count, protection=mmap.PROT_READ | mmap.PROT_WRITE):
-    return Snapshot([(address + first * PAGE, count * PAGE, protection)])
+    return MemorySnapshot([(address + first * PAGE, count * PAGE, protection)])
 
 def own():
     with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:

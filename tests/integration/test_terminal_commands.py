@@ -329,6 +329,23 @@ def test_the_prompt_of_python(on_terminal: Callable[..., OperatorTerminal], home
         assert 0 == screen.end()
 
 
+def test_the_prompt_goes_back_to_snapshots(daemon: LiveDaemon, on_terminal: Callable[..., OperatorTerminal]) -> None:
+    """By their names; what can't be taken is said, and none is left at the end."""
+    with on_terminal("python") as screen:
+        for line, said in (("x = 1", ""), ("%snapshot one", r"\d MiB\r\n"), ("x = 2", ""), ("%rollback one", ""),
+                           ("x", "\n1\r\n"), ("%rollback two", "no snapshot 'two'; there are: 'one'"),
+                           ("import subprocess; p = subprocess.Popen(['sleep', '1000'])", ""),
+                           ("%snapshot", "it has children"), ("x", "\n1\r\n")):
+            screen.until(">>> ")
+            screen.types(f"{line}\r")
+            screen.until(said or r"\r\n")
+        screen.until(">>> ")
+        assert leeward.Snapshot.list(socket=daemon.socket)
+        screen.types("\x04")
+        assert 0 == screen.end()
+    assert not leeward.Snapshot.list(socket=daemon.socket)
+
+
 def test_control_c_interrupts_the_running_code_and_keeps_the_state(
         box: leeward.Sandbox, on_terminal: Callable[..., OperatorTerminal]) -> None:
     """A second one ends a program that ignores it, and the state with it."""

@@ -12,7 +12,7 @@ import pytest
 from kit.live_daemon import PATIENCE, LiveDaemon
 from leeward.wire.file_answers import check_answer
 from leeward.wire.file_requests import FileRequest
-from leeward.wire.frames import FrameReader, decode, encode
+from leeward.wire.frames import FrameReader, decode, encode, pack
 from leeward.wire.requests import OPERATIONS, VERSION
 
 #: They need an arena's memory, a folder's descriptor or a home folder; tests of their own read their answers.
@@ -116,6 +116,15 @@ def in_order(with_descriptors: Asker, ask: Asker) -> None:
     ask("sandbox_fetch", sandbox=box, url="http://192.0.2.1/")
     with_descriptors("sandbox_connect", sandbox=box, port=8000)
     kernel = ask("kernel_open", sandbox=box)["kernel"]
+    snapshot = ask("kernel_snapshot", sandbox=box, kernel=kernel)["snapshot"]
+    ask("kernel_rollback", sandbox=box, kernel=kernel, snapshot=snapshot)
+    needs = ask("snapshot_export", snapshot=snapshot)
+    data = ask("snapshot_read", snapshot=snapshot)["data"]
+    facts = pack({"python": "3", "packages": {}, "lost": []})
+    back = ask("snapshot_import", key=needs["key"], sizes=needs["sizes"], facts=facts, made=1.0)["snapshot"]
+    ask("snapshot_write", snapshot=back, data=data)
+    for op in ("snapshot_list", "snapshot_info", "snapshot_remove"):
+        ask(op, **({} if op == "snapshot_list" else {"snapshot": snapshot}))
     for op in ("kernel_bind", "kernel_fork", "kernel_interrupt", "kernel_reset", "kernel_close"):
         ask(op, sandbox=box, kernel=kernel)
     ask("process_run", sandbox=box, shell="echo; false")

@@ -46,7 +46,8 @@ NOT_HIS = ("test_packaging.py", "test_releases.py", "test_flake.py", "test_readm
 ONCE = () if os.environ.get("LEEWARD_LONG") else (
     "test_agent_programs.py", "test_agent_example.py", "test_approved_example.py",
     "test_approvals_page.py", "test_approvals_races.py", "test_approvals_many.py", "test_as_a_file.py", "test_c_client.py",
-    "test_conformance.py", "test_doc_examples.py", "test_egress_clients.py", "test_frameworks.py", "test_functions.py",
+    "test_conformance.py", "test_doc_examples.py", "test_egress_clients.py", "test_fleet_on_ray.py", "test_fleet_page.py",
+    "test_frameworks.py", "test_functions.py",
     "test_kernels_at_random.py", "test_languages.py", "test_llm.py", "test_mcp.py", "test_node_client.py",
     "test_sandbox_docs.py", "test_sessions_at_random.py", "test_site.py", "test_wire_answers.py")
 

@@ -80,7 +80,9 @@ class FakeDaemon:
         return HeldTicket(self, job)
 
     most_sessions = 0
+    most_jobs = 4
     crowded = False
+    status: Mapping[str, Any] = {"workers": {"total": 4}, "uptime": 1.5}  # nobody changes it
 
     def refusal(self, user: int, connection: int, now: float) -> Busy | None:
         return None
@@ -111,7 +113,7 @@ class FakeDaemon:
     def _serve(self) -> None:
         reactor = Reactor()
         listener = Listener(self.path, own_folder=False)
-        server = Server(reactor, cast("Any", self), self._config, status=lambda: {"workers": {"total": 4}, "uptime": 1.5},
+        server = Server(reactor, cast("Any", self), self._config, status=lambda: self.status,
                         shut_down=lambda now: reactor.stop(), users=ServedUsers(os.geteuid()))
         server.listen(listener.socket)
         reactor.watch(self._end_read.fileno(), READ, lambda _: reactor.stop())

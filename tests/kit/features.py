@@ -357,6 +357,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-langchain": lambda: _environment("framework-langchain"),
     "framework-pydantic-ai": lambda: _environment("framework-pydantic-ai"),
     "framework-llm": lambda: _environment("framework-llm"),
+    "framework-ray": lambda: _environment("framework-ray"),
     "framework-inspect-ai": lambda: _environment("framework-inspect-ai"),  # environments, by ./dev test
     "client-crewai-tools": lambda: _environment("client-crewai-tools"),
     "client-litellm": lambda: _environment("client-litellm"),

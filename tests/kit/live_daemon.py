@@ -79,6 +79,9 @@ class LiveDaemon:
     Attributes:
         log: its events so far, as JSON objects.
 
+    A daemon whose --pool-size is given has that many workers for jobs, and makes no further ones, unless it is told
+    otherwise by --max-jobs or a configuration.
+
     Args:
         descriptors: the daemon's hard limit on descriptors; 0 for the limit of the tests.
         build: the modules that prepare the daemon, which is then a test build: daemon_build.py.
@@ -95,6 +98,8 @@ class LiveDaemon:
         if descriptors:
             enter += ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors)]
         env, program = dict(env or {}), PROGRAM
+        if "--pool-size" in options and "--max-jobs" not in options:
+            options = (*options, "--max-jobs", options[options.index("--pool-size") + 1])
         if build is not None:
             program = [sys.executable, "-P", "-m", "kit.daemon_build"]
             env = {"PYTHONPATH": os.pathsep.join((PLACES, str(features.ROOT / "tests"))),

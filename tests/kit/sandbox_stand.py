@@ -333,6 +333,7 @@ class HostPool:
     """
 
     most_sessions = 0
+    most_jobs = 4
     crowded = False
 
     def __init__(self, reactor: Reactor, most: int = 1000) -> None:

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,6 +191,92 @@ static void check_batch(leeward_handle *handle)
 	CHECK(total == JOBS * (JOBS - 1) / 2);
 }
 
+/* More jobs than the daemon lets wait, of which some are refused. */
+enum { MAPPED = 300 };
+struct mapping {
+	int count, refused, stop_next, stop_ended; /* of jobs; the number at which a callback ends the call, or 0 */
+	bool seen[MAPPED];
+	char code[MAPPED][40];
+	leeward_options options;
+};
+
+static int next_job(void *context, int64_t number, leeward_map_job *ret_job)
+{
+	struct mapping *mapping = context;
+
+	if (number == mapping->count)
+		return 0;
+	if (mapping->stop_next && number == mapping->stop_next)
+		return -1000;
+	snprintf(mapping->code[number], sizeof *mapping->code, number % 50 ? "print(%d)" : "import time; time.sleep(%d)",
+		 (int)number * (number % 50 != 0));
+	*ret_job = (leeward_map_job){mapping->code[number], strlen(mapping->code[number]),
+				     number % 7 ? NULL : &mapping->options};
+	return 1;
+}
+
+static int job_ended(void *context, int64_t number, leeward_result *result)
+{
+	struct mapping *mapping = context;
+	char text[16];
+
+	CHECK(number >= 0 && number < mapping->count && !mapping->seen[number]);
+	mapping->seen[number] = true;
+	snprintf(text, sizeof text, number % 50 ? "%d\n" : "", (int)number);
+	if (!result) {
+		CHECK(leeward_last_error_code() == LEEWARD_REJECTED && number % 7 == 0);
+		mapping->refused++;
+	} else {
+		CHECK(printed(result, text));
+		leeward_free_result(result);
+	}
+	return mapping->stop_ended && number == mapping->stop_ended ? -2000 : 0;
+}
+
+static void check_map(leeward_handle *handle)
+{
+	struct mapping mapping = {.count = MAPPED, .options = {.size = sizeof(leeward_options), .timeout = 1e9}};
+	int left = MAPPED;
+
+	CHECK(leeward_map(handle, next_job, job_ended, &mapping, 0, 0) == LEEWARD_OK);
+	for (int i = 0; i < MAPPED; i++)
+		left -= mapping.seen[i];
+	CHECK(!left && mapping.refused == MAPPED / 7 + 1);
+
+	mapping = (struct mapping){.count = MAPPED, .stop_next = 20};
+	CHECK(leeward_map(handle, next_job, job_ended, &mapping, 5, 0) == -1000);
+	mapping = (struct mapping){.count = MAPPED, .stop_ended = 30};
+	CHECK(leeward_map(handle, next_job, job_ended, &mapping, 5, 60) == -2000);
+	mapping = (struct mapping){.count = 0};
+	CHECK(leeward_map(handle, next_job, job_ended, &mapping, 1, 0) == LEEWARD_OK);
+	CHECK(leeward_map(handle, next_job, job_ended, &mapping, 241, 0) == LEEWARD_INVALID);
+	CHECK(leeward_map(handle, next_job, NULL, &mapping, 1, 0) == LEEWARD_INVALID);
+	CHECK(leeward_map(NULL, next_job, job_ended, &mapping, 1, 0) == LEEWARD_INVALID);
+	CHECK(leeward_map(handle, next_job, job_ended, &mapping, 1, -1) == LEEWARD_INVALID);
+	CHECK(!leeward_ping(handle, 0)); /* nothing is left in flight */
+}
+
+static int next_forever(void *context, int64_t number, leeward_map_job *ret_job)
+{
+	static const char FOREVER[] = "while True: pass";
+
+	*ret_job = (leeward_map_job){FOREVER, strlen(FOREVER), context};
+	return number < 3;
+}
+
+/* The deadline of all, and the limits that load doesn't change. */
+static void check_clocks(leeward_handle *handle)
+{
+	leeward_options options = {.size = sizeof options, .timeout = 20, .wall = 30, .cpu_time = 0.2};
+	leeward_result *result = run(handle, "while True: pass", &options);
+
+	CHECK(result->outcome == LEEWARD_TIMED_OUT && result->limit == LEEWARD_LIMIT_CPU && result->starved_us >= 0);
+	leeward_free_result(result);
+	options.cpu_time = -1;
+	CHECK(!leeward_execute(handle, "1", 1, &options) && leeward_last_error_code() == LEEWARD_INVALID);
+	CHECK(leeward_map(handle, next_forever, job_ended, NULL, 3, 0.3) == LEEWARD_NO_ANSWER);
+}
+
 static void check_cancel_and_deadline(leeward_handle *handle)
 {
 	static const char FOREVER[] = "while True: pass";
@@ -273,6 +360,8 @@ static void good(char *path)
 	check_large(handle);
 	check_large_requests(handle);
 	check_batch(handle);
+	check_map(handle);
+	check_clocks(handle);
 	check_cancel_and_deadline(handle);
 	CHECK(!leeward_ping(handle, 0));
 	CHECK((status = leeward_status(handle, 0)) && strstr(status, "\"workers\": {\"total\": "));

@@ -192,6 +192,31 @@ static leeward_result *python(leeward_sandbox *box, int64_t kernel, const char *
 	return result;
 }
 
+static void check_snapshots(leeward_handle *handle, leeward_sandbox *box)
+{
+	char snapshot[LEEWARD_SNAPSHOT_ID];
+	int64_t kernel = leeward_kernel_open(box), copy;
+	leeward_result *result;
+
+	CHECK(kernel > 0);
+	leeward_free_result(python(box, kernel, "x = [6]", NULL));
+	CHECK(!leeward_kernel_snapshot(box, kernel, snapshot) && strlen(snapshot) == 26);
+	leeward_free_result(python(box, kernel, "x.append(7)", NULL));
+	CHECK((copy = leeward_kernel_begin(box, snapshot)) > kernel);
+	CHECK(!leeward_kernel_rollback(box, kernel, snapshot));
+	for (int i = 0; i < 2; i++) {
+		result = python(box, i ? copy : kernel, "print(x)", NULL);
+		CHECK(is(result->stdout_data, result->stdout_length, "[6]\n"));
+		leeward_free_result(result);
+	}
+	leeward_free_result(python(box, kernel, "import subprocess; p = subprocess.Popen(['sleep', '100'])", NULL));
+	ERROR(LEEWARD_SNAPSHOT_FAILED, leeward_kernel_snapshot(box, kernel, snapshot));
+	ERROR(LEEWARD_INVALID, leeward_kernel_rollback(box, kernel, "x"));
+	CHECK(!leeward_snapshot_remove(handle, snapshot));
+	ERROR(LEEWARD_SNAPSHOT_FAILED, leeward_snapshot_remove(handle, snapshot));
+	CHECK(!leeward_kernel_close(box, kernel) && !leeward_kernel_close(box, copy));
+}
+
 static void check_python(leeward_sandbox *box, const char *path)
 {
 	const char *collect[] = {"made"};
@@ -439,6 +464,7 @@ static void good(const char *path)
 	check_streams(box);
 	check_terminals(box);
 	check_python(box, path);
+	check_snapshots(handle, box);
 	check_files(box);
 	check_search(box);
 	check_mounts(other);

@@ -108,3 +108,36 @@ test('both entries have the same names', async () => {
   assert.deepEqual(Object.keys(others).sort(), Object.keys(names).sort());
   assert.equal(Default, leeward.WorkdirSandbox);
 });
+
+async function all(ends) {
+  const found = [];
+  for await (const one of ends) found.push(one);
+  return found;
+}
+
+test('many jobs: each has its own end, in order or as they come', async () => {
+  const seen = [];
+  const codes = Array.from({ length: 60 }, (_, n) => `import time; time.sleep(${n % 7 ? 0 : 0.1}); print(${n})`);
+  const ends = await all(client.map(codes, { ordered: true, atOnce: 20, progress: (one) => seen.push(one) }));
+  assert.deepEqual(ends.map((one) => [one.number, one.result.stdoutText]), codes.map((_, n) => [n, `${n}\n`]));
+  assert.deepEqual(seen.at(-1), { done: 60, refused: 0, total: 60 });
+  const [refused, own] = await all(client.map([{ code: '1', timeout: 1e9 }, { code: 'import sys; print(sys.argv[1])', args: ['x'] }], { ordered: true, timeout: 20 }));
+  assert.deepEqual([refused.error.name, refused.result, own.result.stdoutText], ['RequestRejected', null, 'x\n']);
+});
+
+test('many jobs: who leaves the iteration, or waits no longer, ends what runs', async () => {
+  for await (const one of client.map(['1', 'import time; time.sleep(60)'])) {
+    assert.equal(one.number, 0);
+    break;
+  }
+  const error = await thrown(all(client.map(['import time; time.sleep(60)'], { deadline: 0.5 })));
+  assert.match(error.message, /1 jobs have no answer before the deadline/);
+});
+
+test('processor time, and time without starvation', async () => {
+  const [spent, waits] = await Promise.all([
+    client.execute('while True: pass', { cpuTime: 0.2, timeout: 30 }), client.execute('import time; time.sleep(60)', { timeout: 0.3, wall: 60 }),
+  ]);
+  assert.deepEqual([spent.outcome, spent.limit, spent.starved], ['timed_out', 'cpu', null]);
+  assert.deepEqual([waits.outcome, waits.limit, typeof waits.starved], ['timed_out', 'time', 'number']);
+});

@@ -110,7 +110,7 @@ test('sandboxes share the connections of a client, and leave them open', async (
 });
 
 test('each kind of refusal is its own class', async (t) => {
-  const kinds = { queue_timeout: 'QueueTimeout', bad_request: 'RequestRejected', version: 'VersionMismatch', session_over: 'SessionOver', process_over: 'ProcessOver', pool_failed: 'PoolFailed', forbidden: 'Forbidden', cancelled: 'Cancelled', sandbox_over: 'SandboxOver', 'of another time': 'Refused' };
+  const kinds = { queue_timeout: 'QueueTimeout', bad_request: 'RequestRejected', version: 'VersionMismatch', session_over: 'SessionOver', process_over: 'ProcessOver', snapshot_failed: 'SnapshotFailed', pool_failed: 'PoolFailed', forbidden: 'Forbidden', cancelled: 'Cancelled', sandbox_over: 'SandboxOver', 'of another time': 'Refused' };
   let kind;
   const client = new Client({ socket: await rogueFor(t, 'execute', ({ id }, send) => send({ id, error: { kind, message: 'no', reason: 'idle', when: 5.5, limit: 'time' } })) });
   for (const [word, name] of Object.entries(kinds)) {

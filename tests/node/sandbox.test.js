@@ -7,7 +7,7 @@ const fs = require('node:fs');
 const path = require('node:path');
 const { spawnSync } = require('node:child_process');
 const { Readable } = require('node:stream');
-const { Sandbox } = require('../../leeward/clients/node/index.js');
+const { Sandbox, SnapshotFailed } = require('../../leeward/clients/node/index.js');
 const { socket, command, folder, rogueFor, thrown } = require('./support.js');
 
 /** A sandbox that goes with the test. */
@@ -283,6 +283,22 @@ test('a kernel keeps its state and shows what it has', async (t) => {
   await kernel.reset();
   assert.equal((await kernel.execute('x')).error.type, 'NameError');
   await kernel.close();
+});
+
+test('a kernel is rolled back, and others begin with its snapshot', async (t) => {
+  const box = open(t);
+  const kernel = await box.kernel();
+  await kernel.execute('x = [1]');
+  const snapshot = await kernel.snapshot();
+  assert.ok(snapshot.size > 0 && snapshot.python.startsWith('3.') && Array.isArray(snapshot.lost));
+  await kernel.execute('x.append(2)');
+  const copy = await open(t).kernel({ snapshot });
+  await kernel.rollback(snapshot.id);
+  assert.deepEqual([(await kernel.execute('x')).value, (await copy.execute('x')).value], ['[1]', '[1]']);
+  await kernel.execute('import threading; threading.Thread(target=threading.Event().wait, daemon=True, name="waits").start()');
+  await assert.rejects(kernel.snapshot(), (error) => error instanceof SnapshotFailed && error.message.includes('waits'));
+  await snapshot.remove();
+  await assert.rejects(kernel.rollback(snapshot), SnapshotFailed);
 });
 
 test('files: what is written is there', async (t) => {

@@ -178,6 +178,9 @@ class Host:
         self.denials = Denials(self)
         self.failed: dict[str, int] = {}
 
+    def memory_left(self) -> tuple[int, int]:
+        return 8 << 30, self.kernel.dice.choice((6 << 30, 6 << 30, 2 << 30, 0))
+
     def fails(self, what: str) -> bool:
         chance = self.faults.get(what, 0.0)
         if not chance or self.kernel.dice.random() >= chance:

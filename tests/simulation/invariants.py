@@ -42,7 +42,7 @@ def at_all_times(world: World) -> None:
     _same("no account is below nothing", True, all(
         account.jobs >= 0 and account.memory >= 0 for account in pool.ledger._accounts.values()))
     workers = len(pool.workforce.workers)
-    most = world.setting.workers + world.setting.room + SURPLUS
+    most = world.setting.workers + world.setting.room + world.setting.jobs + SURPLUS
     if jobs > workers or workers > most:
         raise Wrong(f"{jobs} jobs run on {workers} workers, of {most} at most, by the books")
     if min(homes.held, homes.arenas, homes.requests) < 0:
@@ -54,6 +54,8 @@ def at_all_times(world: World) -> None:
     _same("sessions and their users' shares", pool.sessions,
           sum(share.sessions for share in homes.shares.values()))
     _check_sandboxes(world)
+    if pool.capacity.jobs != sum(ticket.session is None for ticket in pool._running):
+        raise Wrong("a job isn't counted, or has ended and is")
     if not all(ticket.deadline is not None and ticket.deadline.call is not None for ticket in pool.queue):
         raise Wrong("somebody waits for a worker without end")
     for one in homes.connections.values():
@@ -102,6 +104,9 @@ def _check_books(world: World) -> None:
     pool, home = world.pool, world.server
     _same("queue", 0, len(pool.queue))
     _same("running", 0, len(pool._running))
+    capacity = pool.capacity
+    _same("jobs by the capacity's books", (0, 0, 0, 0),
+          (capacity.jobs, len(capacity._samples), len(capacity._waiting), len(capacity._connections)))
     _same("sessions", 0, pool.sessions)
     _same("jobs by the ledger", 0, sum(account.jobs for account in pool.ledger._accounts.values()))
     _same("memory by the ledger", 0, sum(account.memory for account in pool.ledger._accounts.values()))

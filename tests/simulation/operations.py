@@ -88,6 +88,7 @@ class Setting:
     calm: bool
     room: int
     grace: float
+    jobs: int
 
 
 def setting(dice: random.Random) -> Setting:
@@ -100,7 +101,8 @@ def setting(dice: random.Random) -> Setting:
         max_sessions=dice.choice((-1, 1, 2, 4)), session_idle=dice.choice((0.5, 2.0, 30.0)),
         session_lifetime=dice.choice((2.0, 30.0)), idle_timeout=dice.choice((0.0, 3.0)),
         results=dice.choice(("auto", "auto", "inline", "memfd")), quota=_quota(dice), faulty=dice.random() < 0.5,
-        calm=dice.random() < 0.3, room=dice.choice((0, 0, 1, 3)), grace=dice.choice((0.0, 0.0, 0.05, 0.3)))
+        calm=dice.random() < 0.3, room=dice.choice((0, 0, 1, 3)), grace=dice.choice((0.0, 0.0, 0.05, 0.3)),
+        jobs=dice.choice((0, 1, 4, 9)))
 
 
 def _quota(dice: random.Random) -> Quota:

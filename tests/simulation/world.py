@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from leeward.base.dataclass import replace
 from leeward.daemon.config import Config
-from leeward.daemon.pool.begin import Patience
+from leeward.daemon.pool.begin import Beyond, Patience
 from leeward.daemon.pool.pool import Pool
 from leeward.daemon.pool.quotas import Quota, Quotas
 from leeward.daemon.pool.sessions import SessionState
@@ -90,6 +90,7 @@ class World:
         self.clients = [Client(self, number, USERS[number % len(USERS)]) for number in range(CLIENTS)]
         self.stopping = self.drained = False
         self.stands = True  # the zygote
+        self.reaches_out = False
         self.zygotes = self
         self._waiting: list[Worker] = []  # for its order
         self.bound = (what.queue_timeout + _LOSSES * _AGAIN_S + (_LOSSES + 1) * 1.0 + what.seconds + _WORKER_S)
@@ -113,7 +114,10 @@ class World:
             results=what.results, sandbox_idle=4.0, sandbox_lifetime=10.0)
         quotas = self._quotas(what.quota)
         self.pool = Pool(self.reactor, self, size=what.workers, queue_size=what.queue_size, quotas=quotas,
-                         max_sessions=what.max_sessions, queue_delay=what.queue_delay, room=what.room)
+                         max_sessions=what.max_sessions, queue_delay=what.queue_delay, room=what.room,
+                         beyond=Beyond(what.jobs, 100, 2, 1))
+        self.pool.capacity._memory = self.host.memory_left
+        self.pool.capacity._processors = 2
         self.pool._running, self.pool._sessions = Ordered(), Ordered()  # type: ignore[assignment]
         self.pool._seats = Ordered()  # type: ignore[assignment]
         self.pool.workforce.refill._most = 2
@@ -130,10 +134,11 @@ class World:
 
     # --- the maker of workers -------------------------------------------------
 
-    def make_worker(self, slot: int, workforce: Workforce) -> Worker:
-        terms = WorkerSettings(self.limits, 65534, self.setting.spares, self.setting.recycle_after, (), Patience(),
-                               self.host.denials, self.setting.results, self.setting.grace)  # type: ignore[arg-type]
+    def make_worker(self, slot: int, workforce: Workforce, *, lean: bool) -> Worker:
+        terms = WorkerSettings(self.limits, 65534, 0 if lean else self.setting.spares, self.setting.recycle_after, (),
+                               Patience(), self.host.denials, self.setting.results, self.setting.grace)  # type: ignore[arg-type]
         made = Worker(self.reactor, slot, (1, 1), Group(self.host), terms, workforce)  # type: ignore[arg-type]
+        made.lean = lean
         made.leasing.open = partial(open_place, self, made)  # type: ignore[method-assign, assignment]  # of this one
         self.reactor.soon(lambda: self._order(made))
         return made
@@ -192,6 +197,9 @@ class World:
 
     def runner_made(self) -> None:
         return
+
+    def job_again(self, ticket: Any, result: Any) -> None:
+        self.kernel.note(f"job {ticket.number} is run again")
 
     def job_ended(self, ticket: Any, report: Any) -> None:
         return

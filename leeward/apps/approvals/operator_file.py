@@ -9,7 +9,6 @@ Holds:     an error in the file stops the start, since without a part of the rul
 from __future__ import annotations
 
 import os
-import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 from leeward.apps.approvals.queue.rules import MOST_RULES, ApprovalRule, parse_rule
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, parse_host
-from leeward.spec.writers import distrust
+from leeward.spec.writers import trusted_content
 
 FILE = "approvals.toml"
 
@@ -51,7 +50,7 @@ def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPol
     """
     named = path or default_file(environ)
     try:
-        return parse_policy(_content(named))
+        return parse_policy(trusted_content(named, MOST_BYTES))
     except FileNotFoundError:
         if path is None:
             return OperatorPolicy()
@@ -60,21 +59,6 @@ def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPol
         raise BadRequest(f"{named}: {(error.strerror or 'an error').lower()}") from None
     except BadRequest as error:
         raise BadRequest(f"{named}: {error}") from None
-
-
-def _content(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb") as file:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode):
-            raise BadRequest("it is no regular file")
-        why, help_ = distrust(path, fd, about, os.geteuid())
-        if why:
-            raise BadRequest(f"{why}; {help_}")
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise BadRequest(f"it is larger than {MOST_BYTES} bytes")
-    return content
 
 
 def parse_policy(content: bytes) -> OperatorPolicy:

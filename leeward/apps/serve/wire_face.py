@@ -33,7 +33,17 @@ from leeward.apps.serve.sockets import MOST_MESSAGE, SocketCall, SocketEndpoint,
 from leeward.apps.serve.tokens import ServeTenant, TenantQuota
 from leeward.client.aio_ports import connected
 from leeward.client.connecting import connect
-from leeward.errors import Busy, Cancelled, Forbidden, PeerError, QueueTimeout, Refused, RequestRejected, SandboxOver
+from leeward.errors import (
+    Busy,
+    Cancelled,
+    Forbidden,
+    PeerError,
+    QueueTimeout,
+    Refused,
+    RequestRejected,
+    SandboxOver,
+    SnapshotFailed,
+)
 from leeward.spec.paths import client_socket
 from leeward.wire.answers import encode_refused
 from leeward.wire.frames import MAX_REPLY, MAX_REQUEST, VERSION, FrameReader, decode, encode, frame
@@ -58,6 +68,8 @@ PLAIN = frozenset({
 #: Operations of which the quota counts what they open; and those about a sandbox.
 COUNTED = frozenset({"sandbox_open", "session_open"})
 ABOUT_SANDBOXES = frozenset(op for op, found in OPERATIONS.items() if issubclass(found.kind, SandboxRequest))
+#: Those about snapshots, which belong to the tenant whose kernel was taken, until the server is started anew.
+ABOUT_SNAPSHOTS = frozenset({"snapshot_list", "snapshot_info", "snapshot_remove"})
 
 #: Refusals by a problem's status; RequestRejected for others.
 _KINDS: dict[int, type[Refused]] = {403: Forbidden, 429: Busy, 503: Busy, 504: QueueTimeout}
@@ -75,6 +87,7 @@ class WireFace:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._owners: dict[str, str] = {}  # the tenant's id by the sandbox's, also when it has ended
+        self.snapshots: dict[str, str] = {}  # by the snapshot's
 
     async def owns(self, tenant: ServeTenant, sandbox: str) -> bool:
         if sandbox not in self._owners and is_id(sandbox):
@@ -152,6 +165,7 @@ class WireConnection:
         self._jobs: dict[int, _Job] = {}  # those with turns, or waiting for one
         self._sessions = set[str]()  # that are open
         self._closing: dict[int, str] = {}  # the session by the number of the request to close it
+        self._listed: dict[int, frozenset[str]] = {}  # the snapshots that were known, by the number of a request to list them
         self._held = 0
 
     async def run(self) -> None:
@@ -184,7 +198,7 @@ class WireConnection:
                     raise PeerError("a request has no number")
                 try:
                     await self._taken(number, message)
-                except (ServeProblem, SandboxOver) as refused:
+                except (ServeProblem, SandboxOver, SnapshotFailed) as refused:
                     await self._refuse(number, refused)
             use.held += reader.held - self._held
             self._held = reader.held
@@ -245,9 +259,22 @@ class WireConnection:
             sandbox = message.get("sandbox")
             if not isinstance(sandbox, str) or not await self._face.owns(self._call.tenant, sandbox):
                 raise SandboxOver("there is no such sandbox", may_have_run=False)
-        elif op not in PLAIN and op not in COUNTED and op != "execute":
+        elif op not in PLAIN and op not in COUNTED and op not in ABOUT_SNAPSHOTS and op != "execute":
             raise ServeProblem(403, "this isn't for those who come from another machine")
+        self._check_snapshot(number, op, message.get("snapshot"))
         await self._forward(number, op, message)
+
+    def _check_snapshot(self, number: int, op: str, snapshot: object) -> None:
+        """SnapshotFailed if *snapshot* is another tenant's; ServeProblem if one more would be too many of this one's."""
+        found, tenant = self._face.snapshots, self._call.tenant
+        if snapshot not in (None, "") and (not isinstance(snapshot, str) or found.get(snapshot) != tenant.id):
+            raise SnapshotFailed("you have no such snapshot")
+        if op == "kernel_snapshot" and sum(each == tenant.id for each in found.values()) >= tenant.quota.sandboxes:
+            raise busy(f"you have {tenant.quota.sandboxes} snapshots, as many as are allowed at once: remove one")
+        if op == "snapshot_remove" and isinstance(snapshot, str):
+            found.pop(snapshot)
+        elif op == "snapshot_list":
+            self._listed[number] = frozenset(found)
 
     def _begun(self, message: Row) -> None:
         """Put the tenant's quota into a request that begins something, and the server's environment."""
@@ -359,6 +386,11 @@ class WireConnection:
             self._door.boxes.changed()
             if ok is not None:
                 self._face.add(self._call.tenant, ok["sandbox"])
+        elif op == "kernel_snapshot" and ok is not None:
+            self._face.snapshots[ok["snapshot"]] = self._call.tenant.id
+        elif op == "snapshot_list" and ok is not None:
+            for gone in self._listed.pop(number) - {row["snapshot"] for row in ok["snapshots"]}:
+                self._face.snapshots.pop(gone, None)
         elif (closed := self._closing.pop(number, "")) in self._sessions and ok is not None:
             self._sessions.remove(closed)
             use.opening -= 1
@@ -367,6 +399,9 @@ class WireConnection:
         """What the client sees of an answer, where that isn't all."""
         if not isinstance(ok, dict):
             return None
+        if op == "snapshot_list":
+            return {"snapshots": [row for row in ok["snapshots"]
+                                  if self._face.snapshots.get(row["snapshot"]) == self._call.tenant.id]}
         return {**ok, "metadata": own_metadata(ok["metadata"])} if op in ("sandbox_info", "sandbox_extend") else None
 
     async def _refuse(self, number: int, refused: ServeProblem | Refused) -> None:

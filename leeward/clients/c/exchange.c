@@ -26,7 +26,7 @@ static const struct {
 	{"busy", LEEWARD_BUSY}, {"queue_timeout", LEEWARD_QUEUE_TIMEOUT}, {"shutting_down", LEEWARD_SHUTTING_DOWN},
 	{"version", LEEWARD_VERSION_MISMATCH}, {"bad_request", LEEWARD_REJECTED}, {"cancelled", LEEWARD_CANCELLED},
 	{"forbidden", LEEWARD_FORBIDDEN}, {"sandbox_over", LEEWARD_SANDBOX_OVER}, {"process_over", LEEWARD_PROCESS_OVER},
-	{"session_over", LEEWARD_SESSION_OVER},
+	{"session_over", LEEWARD_SESSION_OVER}, {"snapshot_failed", LEEWARD_SNAPSHOT_FAILED},
 };
 
 static int refusal_code(const struct lw_value *kind)

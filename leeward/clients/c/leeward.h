@@ -60,7 +60,8 @@ typedef enum leeward_error {
 	LEEWARD_FORBIDDEN = -23,    /* the daemon doesn't serve this user */
 	LEEWARD_SANDBOX_OVER = -24, /* this user has no such sandbox, or it has ended */
 	LEEWARD_PROCESS_OVER = -25, /* the sandbox has no such process, or it ended a while ago */
-	LEEWARD_SESSION_OVER = -26  /* the kernel's process has ended, and its state is lost */
+	LEEWARD_SESSION_OVER = -26, /* the kernel's process has ended, and its state is lost */
+	LEEWARD_SNAPSHOT_FAILED = -27 /* the snapshot couldn't be taken or loaded, or there is none; the message says why */
 } leeward_error;
 
 /* How a job ended. */
@@ -82,7 +83,7 @@ typedef enum leeward_limit {
 	LEEWARD_LIMIT_FILES = 3,
 	LEEWARD_LIMIT_OUTPUT = 4,
 	LEEWARD_LIMIT_TIME = 5,
-	LEEWARD_LIMIT_CPU = 6, /* only for a program in a live sandbox */
+	LEEWARD_LIMIT_CPU = 6, /* processor seconds of a job, or of a program in a live sandbox */
 	LEEWARD_LIMIT_DESCRIPTORS = 7 /* open descriptors in one process */
 } leeward_limit;
 
@@ -134,6 +135,8 @@ typedef struct leeward_options {
 	int32_t display;            /* third version. 1: the result has `value` and `shown`; an older library ignores it */
 	int32_t overflow;           /* fourth version. A leeward_overflow; an older library ignores it */
 	uint64_t descriptors;       /* fifth version. Open descriptors in each process; an older library ignores it */
+	double wall;                /* sixth version. Seconds that the job may run in all, if `timeout` is to count none for which it had no processor */
+	double cpu_time;            /* sixth version. Processor seconds of all its processes */
 } leeward_options;
 
 /* Something that `collect` left out. */
@@ -199,6 +202,7 @@ typedef struct leeward_result {
 	uint64_t stdout_omitted;    /* fourth version: bytes that are left out of stdout, where a line says so; see leeward_overflow */
 	uint64_t stderr_omitted;    /* fourth version: the same of stderr */
 	const char *hint;           /* fifth version: a line about the limit, or how a job that lacks a module has a package; NULL: none */
+	int64_t starved_us;         /* sixth version: microseconds of the duration for which it had no processor, with the option `wall` */
 } leeward_result;
 
 /* A live sandbox: its id, and the handle that calls about it use. */
@@ -466,6 +470,42 @@ LEEWARD_API int64_t leeward_submit(leeward_handle *handle, const char *code, siz
  *	If the connection is lost, all jobs in flight are answered by an error. */
 LEEWARD_API leeward_result *leeward_wait(leeward_handle *handle, int64_t *id, double timeout);
 
+/* A job of leeward_map. What it points to has to stay valid until the job has ended. */
+typedef struct leeward_map_job {
+	const char *code;           /* as for leeward_execute, like the others; deadline and what says when a job is sent again have no effect */
+	size_t length;
+	const leeward_options *options;
+} leeward_map_job;
+
+/* Give the next job: number *number* from 0 on.
+ *
+ * Returns: 1 with *ret_job* filled in; 0: there are no more; below 0: end leeward_map, which returns this. */
+typedef int (*leeward_map_next)(void *context, int64_t number, leeward_map_job *ret_job);
+
+/* Take the end of job *number*: its result, which this function frees by leeward_free_result; or NULL if the daemon has
+ * refused the job, and leeward_last_error_code has the reason.
+ *
+ * Returns: 0; or below 0: end leeward_map, which returns this. */
+typedef int (*leeward_map_ended)(void *context, int64_t number, leeward_result *result);
+
+/* Run many jobs over this handle's connection, as many at once as the daemon takes, and tell of each end as it comes.
+ *
+ * A job that the daemon refuses because it is busy is sent again when another one has ended, or after the time that the
+ * daemon names; for 30 s in which none was served. No job of leeward_submit may be in flight. The callbacks may call
+ * nothing with this handle.
+ *
+ * Args:
+ *	next: called for each job while there is room, so there may be any number.
+ *	ended: called once for each job that next has given, in the order in which they end.
+ *	at_once: jobs that are sent at once, at most 240; 0: 240.
+ *	deadline: seconds for all of them; 0: none.
+ * Returns: LEEWARD_OK when all jobs have ended; what a callback has returned; or an error. Jobs that run then are
+ *	cancelled, and ended isn't called for them.
+ * Errors: LEEWARD_INVALID, also if a job is none; LEEWARD_NO_MEMORY; LEEWARD_NO_ANSWER: the deadline has passed;
+ *	LEEWARD_AWAY and LEEWARD_BAD_REPLY: the connection was lost. */
+LEEWARD_API int leeward_map(leeward_handle *handle, leeward_map_next next, leeward_map_ended ended, void *context,
+			    size_t at_once, double deadline);
+
 /* Cancel a submitted job. leeward_wait then fails with LEEWARD_CANCELLED for it, or returns its
  * result if the job has ended before.
  *
@@ -617,6 +657,34 @@ LEEWARD_API int leeward_kernel_interrupt(leeward_sandbox *sandbox, int64_t kerne
  *
  * Errors: as leeward_kernel_open. */
 LEEWARD_API int leeward_kernel_reset(leeward_sandbox *sandbox, int64_t kernel);
+
+/* Characters of a snapshot's id, with its end. */
+#define LEEWARD_SNAPSHOT_ID 27
+
+/* Take the state of a kernel, which goes on. The snapshot belongs to the user: it outlives the sandbox, until it is
+ * removed, or unused for long, or the daemon ends.
+ *
+ * Args:
+ *	ret_id: LEEWARD_SNAPSHOT_ID bytes; the snapshot's id is written there.
+ * Errors: LEEWARD_SNAPSHOT_FAILED: the kernel has threads, say, and is as it was; LEEWARD_SESSION_OVER; else as
+ *	leeward_kernel_open. */
+LEEWARD_API int leeward_kernel_snapshot(leeward_sandbox *sandbox, int64_t kernel, char *ret_id);
+
+/* Give a kernel the state of a snapshot. After an error it goes on as it was.
+ *
+ * Errors: LEEWARD_SNAPSHOT_FAILED; else as leeward_kernel_open. */
+LEEWARD_API int leeward_kernel_rollback(leeward_sandbox *sandbox, int64_t kernel, const char *snapshot);
+
+/* Open a kernel that begins with the state of a snapshot, which may be of another sandbox of this user's.
+ *
+ * Returns: its number, above 0; or a negative leeward_error.
+ * Errors: LEEWARD_SNAPSHOT_FAILED; else as leeward_kernel_open. */
+LEEWARD_API int64_t leeward_kernel_begin(leeward_sandbox *sandbox, const char *snapshot);
+
+/* Remove a snapshot. Kernels that began with it live on.
+ *
+ * Errors: LEEWARD_SNAPSHOT_FAILED: there is none; else as leeward_ping. */
+LEEWARD_API int leeward_snapshot_remove(leeward_handle *handle, const char *snapshot);
 
 /* End a kernel.
  *

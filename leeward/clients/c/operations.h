@@ -442,10 +442,14 @@ static const struct lw_field lw_fields_kernel_interrupt[] = {
 /* Start a Python in sandbox that keeps its state between requests. */
 struct lw_kernel_open {
 	struct lw_bytes sandbox; /* its id */
+	struct lw_bytes snapshot; /* begin with the state of this one; answered when it is there */
+	bool same_random; /* with `snapshot`: its random numbers go on, and nothing is seeded anew */
 	bool held; /* the kernel is closed when this connection ends */
 };
 static const struct lw_field lw_fields_kernel_open[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_kernel_open, sandbox)},
+	{"snapshot", LW_AS_TEXT, false, offsetof(struct lw_kernel_open, snapshot)},
+	{"same_random", LW_FLAG, false, offsetof(struct lw_kernel_open, same_random)},
 	{"held", LW_FLAG, false, offsetof(struct lw_kernel_open, held)},
 };
 
@@ -457,6 +461,30 @@ struct lw_kernel_reset {
 static const struct lw_field lw_fields_kernel_reset[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_kernel_reset, sandbox)},
 	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_reset, kernel)},
+};
+
+/* Give kernel the state of snapshot after the requests before; refused, it goes on as it was. */
+struct lw_kernel_rollback {
+	struct lw_bytes sandbox; /* its id */
+	uint64_t kernel; /* of `kernel_open` */
+	struct lw_bytes snapshot; /* of `kernel_snapshot` */
+	bool same_random; /* as for `kernel_open` */
+};
+static const struct lw_field lw_fields_kernel_rollback[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_kernel_rollback, sandbox)},
+	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_rollback, kernel)},
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_kernel_rollback, snapshot)},
+	{"same_random", LW_FLAG, false, offsetof(struct lw_kernel_rollback, same_random)},
+};
+
+/* Take the state that kernel has after the requests before, which goes on. */
+struct lw_kernel_snapshot {
+	struct lw_bytes sandbox; /* its id */
+	uint64_t kernel; /* of `kernel_open` */
+};
+static const struct lw_field lw_fields_kernel_snapshot[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_kernel_snapshot, sandbox)},
+	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_snapshot, kernel)},
 };
 
 /* Wait for output of the job of the request target of this connection, behind what the client has. */
@@ -883,6 +911,64 @@ static const struct lw_field lw_fields_slot[] = {
 	{"length", LW_WHOLE, true, offsetof(struct lw_slot, length)},
 };
 
+/* Ask what a snapshot needs to be imported again, and how many bytes it has. */
+struct lw_snapshot_export {
+	struct lw_bytes snapshot; /* of `kernel_snapshot` */
+};
+static const struct lw_field lw_fields_snapshot_export[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_export, snapshot)},
+};
+
+/* Begin a snapshot of bytes that `snapshot_read` answered, perhaps an earlier daemon's; `snapshot_write` adds them. */
+struct lw_snapshot_import {
+	struct lw_texts key; /* of `snapshot_export` */
+	struct lw_pair sizes; /* of `snapshot_export` */
+	struct lw_bytes facts; /* MessagePack of a map: `python`, `packages` and `lost` of `kernel_snapshot` */
+	double made; /* as `kernel_snapshot` answered */
+};
+static const struct lw_field lw_fields_snapshot_import[] = {
+	{"key", LW_SETTINGS, true, offsetof(struct lw_snapshot_import, key)},
+	{"sizes", LW_PAIR, true, offsetof(struct lw_snapshot_import, sizes)},
+	{"facts", LW_AS_BINARY, true, offsetof(struct lw_snapshot_import, facts)},
+	{"made", LW_SECONDS, true, offsetof(struct lw_snapshot_import, made)},
+};
+
+/* Ask what a snapshot is. */
+struct lw_snapshot_info {
+	struct lw_bytes snapshot; /* of `kernel_snapshot` */
+};
+static const struct lw_field lw_fields_snapshot_info[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_info, snapshot)},
+};
+
+/* Read at most 1 MiB of a snapshot's bytes. */
+struct lw_snapshot_read {
+	struct lw_bytes snapshot; /* of `kernel_snapshot` */
+	uint64_t offset; /* where to begin */
+};
+static const struct lw_field lw_fields_snapshot_read[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_read, snapshot)},
+	{"offset", LW_WHOLE, false, offsetof(struct lw_snapshot_read, offset)},
+};
+
+/* Remove a snapshot. Copies that were made of it live on. */
+struct lw_snapshot_remove {
+	struct lw_bytes snapshot; /* of `kernel_snapshot` */
+};
+static const struct lw_field lw_fields_snapshot_remove[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_remove, snapshot)},
+};
+
+/* Add the next bytes to a snapshot that is imported; with the last ones it is one. */
+struct lw_snapshot_write {
+	struct lw_bytes snapshot; /* of `snapshot_import` */
+	struct lw_bytes data; /* at most 1 MiB */
+};
+static const struct lw_field lw_fields_snapshot_write[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_write, snapshot)},
+	{"data", LW_AS_BINARY, true, offsetof(struct lw_snapshot_write, data)},
+};
+
 /* Ask for the state of workers, jobs and layers. */
 struct lw_status {
 	struct lw_bytes form; /* `json`: the answer is `{"json": text}`, the map below as one JSON object on one line, in ASCII */
@@ -947,6 +1033,7 @@ struct lw_execute_answer {
 	struct lw_value degraded;
 	struct lw_value error;
 	struct lw_bytes hint;
+	double starved;
 	struct lw_value stdout_;
 	struct lw_value stderr_;
 	struct lw_value files;
@@ -970,6 +1057,7 @@ static const struct lw_field lw_fields_execute_answer[] = {
 	{"degraded", LW_LIST, true, offsetof(struct lw_execute_answer, degraded)},
 	{"error", LW_ANYTHING, false, offsetof(struct lw_execute_answer, error)},
 	{"hint", LW_AS_TEXT, false, offsetof(struct lw_execute_answer, hint)},
+	{"starved", LW_SECONDS, false, offsetof(struct lw_execute_answer, starved)},
 	{"stdout", LW_ANYTHING, false, offsetof(struct lw_execute_answer, stdout_)},
 	{"stderr", LW_ANYTHING, false, offsetof(struct lw_execute_answer, stderr_)},
 	{"files", LW_TABLE, false, offsetof(struct lw_execute_answer, files)},
@@ -1127,6 +1215,23 @@ static const struct lw_field lw_fields_kernel_open_answer[] = {
 	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_open_answer, kernel)},
 };
 
+struct lw_kernel_snapshot_answer {
+	struct lw_bytes snapshot;
+	uint64_t size;
+	double made;
+	struct lw_bytes python;
+	struct lw_value packages;
+	struct lw_value lost;
+};
+static const struct lw_field lw_fields_kernel_snapshot_answer[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_kernel_snapshot_answer, snapshot)},
+	{"size", LW_WHOLE, true, offsetof(struct lw_kernel_snapshot_answer, size)},
+	{"made", LW_SECONDS, true, offsetof(struct lw_kernel_snapshot_answer, made)},
+	{"python", LW_AS_TEXT, true, offsetof(struct lw_kernel_snapshot_answer, python)},
+	{"packages", LW_TABLE, true, offsetof(struct lw_kernel_snapshot_answer, packages)},
+	{"lost", LW_LIST, true, offsetof(struct lw_kernel_snapshot_answer, lost)},
+};
+
 struct lw_output_take_answer {
 	struct lw_bytes stdout_;
 	struct lw_bytes stderr_;
@@ -1227,6 +1332,7 @@ struct lw_process_wait_answer {
 	struct lw_value degraded;
 	struct lw_value error;
 	struct lw_bytes hint;
+	double starved;
 };
 static const struct lw_field lw_fields_process_wait_answer[] = {
 	{"over", LW_FLAG, true, offsetof(struct lw_process_wait_answer, over)},
@@ -1242,6 +1348,7 @@ static const struct lw_field lw_fields_process_wait_answer[] = {
 	{"degraded", LW_LIST, false, offsetof(struct lw_process_wait_answer, degraded)},
 	{"error", LW_ANYTHING, false, offsetof(struct lw_process_wait_answer, error)},
 	{"hint", LW_AS_TEXT, false, offsetof(struct lw_process_wait_answer, hint)},
+	{"starved", LW_SECONDS, false, offsetof(struct lw_process_wait_answer, starved)},
 };
 
 struct lw_process_write_answer {
@@ -1418,6 +1525,60 @@ struct lw_session_open_answer {
 };
 static const struct lw_field lw_fields_session_open_answer[] = {
 	{"session", LW_WHOLE, true, offsetof(struct lw_session_open_answer, session)},
+};
+
+struct lw_snapshot_export_answer {
+	struct lw_value key;
+	struct lw_value sizes;
+};
+static const struct lw_field lw_fields_snapshot_export_answer[] = {
+	{"key", LW_TABLE, true, offsetof(struct lw_snapshot_export_answer, key)},
+	{"sizes", LW_LIST, true, offsetof(struct lw_snapshot_export_answer, sizes)},
+};
+
+struct lw_snapshot_import_answer {
+	struct lw_bytes snapshot;
+};
+static const struct lw_field lw_fields_snapshot_import_answer[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_import_answer, snapshot)},
+};
+
+struct lw_snapshot_info_answer {
+	struct lw_bytes snapshot;
+	uint64_t size;
+	double made;
+	struct lw_bytes python;
+	struct lw_value packages;
+	struct lw_value lost;
+};
+static const struct lw_field lw_fields_snapshot_info_answer[] = {
+	{"snapshot", LW_AS_TEXT, true, offsetof(struct lw_snapshot_info_answer, snapshot)},
+	{"size", LW_WHOLE, true, offsetof(struct lw_snapshot_info_answer, size)},
+	{"made", LW_SECONDS, true, offsetof(struct lw_snapshot_info_answer, made)},
+	{"python", LW_AS_TEXT, true, offsetof(struct lw_snapshot_info_answer, python)},
+	{"packages", LW_TABLE, true, offsetof(struct lw_snapshot_info_answer, packages)},
+	{"lost", LW_LIST, true, offsetof(struct lw_snapshot_info_answer, lost)},
+};
+
+struct lw_snapshot_list_answer {
+	struct lw_value snapshots;
+};
+static const struct lw_field lw_fields_snapshot_list_answer[] = {
+	{"snapshots", LW_LIST, true, offsetof(struct lw_snapshot_list_answer, snapshots)},
+};
+
+struct lw_snapshot_read_answer {
+	struct lw_bytes data;
+};
+static const struct lw_field lw_fields_snapshot_read_answer[] = {
+	{"data", LW_AS_BINARY, true, offsetof(struct lw_snapshot_read_answer, data)},
+};
+
+struct lw_snapshot_write_answer {
+	uint64_t left;
+};
+static const struct lw_field lw_fields_snapshot_write_answer[] = {
+	{"left", LW_WHOLE, true, offsetof(struct lw_snapshot_write_answer, left)},
 };
 
 struct lw_status_answer {

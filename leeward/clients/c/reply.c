@@ -318,6 +318,7 @@ static const char *read_fields(const struct lw_reply *reply, const struct lw_exe
 	shown->memory_peak = answer->memory_peak;
 	shown->duration_us = (int64_t)(answer->duration * 1e6 + 0.5);
 	shown->cpu_time_us = (int64_t)(answer->cpu_time * 1e6 + 0.5);
+	shown->starved_us = (int64_t)(answer->starved * 1e6 + 0.5);
 	shown->truncated = answer->truncated;
 	shown->hint = (const char *)answer->hint.data;
 	if ((answer->omitted.type && !lw_parts_read(&answer->omitted, omitted, 2)) || omitted[0].type != LW_INTEGER ||

@@ -44,6 +44,8 @@ int lw_options_read(const leeward_options *given, leeward_options *ret_options)
 		return lw_invalid("options", "timeout must be a finite number, 0 or more");
 	if (!(options.deadline >= 0 && isfinite(options.deadline)))
 		return lw_invalid("options", "deadline must be a finite number, 0 or more");
+	if (!(options.wall >= 0 && isfinite(options.wall) && options.cpu_time >= 0 && isfinite(options.cpu_time)))
+		return lw_invalid("options", "wall and cpu_time must be finite numbers, 0 or more");
 	*ret_options = options;
 	return LEEWARD_OK;
 }
@@ -116,7 +118,7 @@ static int check_value(const struct lw_field *field, const void *at)
 static bool has_limits(const struct lw_limits *limits)
 {
 	return limits->time > 0 || limits->memory || limits->output || limits->processes || limits->overflow ||
-	       limits->descriptors || limits->files;
+	       limits->descriptors || limits->files || limits->wall > 0 || limits->cpu_time > 0;
 }
 
 static bool is_given(const struct lw_field *field, const void *at)
@@ -184,10 +186,16 @@ static void put_limits(struct lw_buffer *buffer, const struct lw_limits *limits)
 		uint64_t value;
 	} sizes[] = {{"memory", limits->memory}, {"output", limits->output}, {"processes", limits->processes},
 		     {"descriptors", limits->descriptors}, {"files", limits->files}};
-	size_t count = (size_t)(limits->time > 0) + (limits->overflow != 0);
+	const struct {
+		const char *name;
+		double value;
+	} times[] = {{"time", limits->time}, {"wall", limits->wall}, {"cpu_time", limits->cpu_time}};
+	size_t count = limits->overflow != 0;
 
 	for (size_t i = 0; i < LW_COUNT(sizes); i++)
 		count += sizes[i].value > 0;
+	for (size_t i = 0; i < LW_COUNT(times); i++)
+		count += times[i].value > 0;
 	lw_put_map(buffer, count);
 	for (size_t i = 0; i < LW_COUNT(sizes); i++) {
 		if (!sizes[i].value)
@@ -195,9 +203,11 @@ static void put_limits(struct lw_buffer *buffer, const struct lw_limits *limits)
 		lw_put_word(buffer, sizes[i].name);
 		lw_put_integer(buffer, sizes[i].value);
 	}
-	if (limits->time > 0) {
-		lw_put_word(buffer, "time");
-		lw_put_number(buffer, limits->time);
+	for (size_t i = 0; i < LW_COUNT(times); i++) {
+		if (!(times[i].value > 0))
+			continue;
+		lw_put_word(buffer, times[i].name);
+		lw_put_number(buffer, times[i].value);
 	}
 	if (limits->overflow) {
 		lw_put_word(buffer, "overflow");
@@ -343,7 +353,7 @@ int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox
 		.stdin_ = {options->stdin_length ? options->stdin_data : NULL, options->stdin_length},
 		.collect = {"collect", options->collect, options->collect_count}, .display = options->display != 0,
 		.limits = {options->timeout, options->memory, options->output, options->processes, options->overflow,
-			   options->descriptors, 0},
+			   options->descriptors, 0, options->wall, options->cpu_time},
 		.label = some_text(options->label),
 	};
 

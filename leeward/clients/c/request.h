@@ -49,6 +49,7 @@ struct lw_limits {
 	uint64_t memory, output, processes;
 	int32_t overflow; /* a leeward_overflow */
 	uint64_t descriptors, files;
+	double wall, cpu_time;
 };
 
 struct lw_pair {

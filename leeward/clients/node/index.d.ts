@@ -31,6 +31,8 @@ export class Result {
   /** Seconds. */
   readonly duration: number;
   readonly cpuTime: number;
+  /** Of `duration`: for which it could have run and had no processor, where it had the option `wall`. */
+  readonly starved: number | null;
   /** Bytes. */
   readonly memoryPeak: number;
   readonly denied: Readonly<Record<string, number | bigint>>;
@@ -107,6 +109,10 @@ export interface ExecuteOptions extends CodeOptions, CallOptions {
   processes?: number;
   /** Open descriptors in each process. */
   descriptors?: number;
+  /** Seconds in all, if `timeout` is to count none for which the job had no processor. */
+  wall?: number;
+  /** Processor seconds of all its processes. */
+  cpuTime?: number;
   /** What the sandbox shows and permits: `python`, `workdir`, or one of the operator's. */
   profile?: string;
   /** The interpreter and its packages, by the name that the daemon's configuration has. */
@@ -124,10 +130,33 @@ export interface ClientOptions extends HostOptions {
   retryBusy?: boolean;
 }
 
+/** One job of `map`: its code, or the options of `execute` with the code, which come before those of all. */
+export type MapJob = Data | (ExecuteOptions & { code?: Data });
+
+/** One job's end: its number in the order of the jobs, from 0, and its result, or why it was refused. */
+export interface MapEnd {
+  readonly number: number;
+  readonly job: MapJob;
+  readonly result: Result | null;
+  readonly error: Refused | null;
+}
+
+export interface MapOptions extends Omit<ExecuteOptions, keyof ArrivalOptions | 'idempotent'> {
+  idempotent?: boolean;
+  /** Ends in the order of the jobs; else as they come. */
+  ordered?: boolean;
+  /** Jobs that are sent at once at most, 256 by default. */
+  atOnce?: number;
+  /** Called each time a job has ended. */
+  progress?: (progress: { done: number; refused: number; total: number | null }) => unknown;
+}
+
 /** Jobs of the daemon, each in a process of its own. */
 export class Client {
   constructor(options?: ClientOptions);
   execute(code: Data | undefined, options?: ExecuteOptions): Promise<Result>;
+  /** Run many jobs, as many at once as the daemon takes, and yield each one's end as it comes. */
+  map(jobs: Iterable<MapJob> | AsyncIterable<MapJob>, options?: MapOptions): AsyncGenerator<MapEnd, void, undefined>;
   ping(options?: CallOptions): Promise<{ version: string; wire: number; caps?: Record<string, number> }>;
   status(options?: CallOptions): Promise<Record<string, any>>;
   close(): void;
@@ -260,7 +289,8 @@ export class Sandbox {
   fetch(url: string | URL, options?: FetchOptions): Promise<Fetched>;
   fetch(request: FetchOptions & { url: string | URL }): Promise<Fetched>;
   execute(code: Data, options?: CodeOptions & { stdin?: Data; signal?: AbortSignal }): Promise<Result>;
-  kernel(): Promise<Kernel>;
+  /** It begins with the state of the snapshot, or of the one with that id; with `sameRandom` its random numbers go on. */
+  kernel(options?: { snapshot?: Snapshot | string; sameRandom?: boolean }): Promise<Kernel>;
   /** Make the server at `port` in the sandbox reachable on 127.0.0.1 of the host, for every user there, by the command. */
   publish(port: number, options?: { hostPort?: number }): Promise<Published>;
   diff(options?: { target?: string }): Promise<FolderChange[]>;
@@ -336,7 +366,26 @@ export class Kernel {
   reset(): Promise<void>;
   /** A second kernel with the state that this one has; from then on each has its own. */
   fork(): Promise<Kernel>;
+  /** The state that this one has, which goes on; SnapshotFailed if it has threads, say. */
+  snapshot(): Promise<Snapshot>;
+  /** Refused, the kernel goes on as it was. */
+  rollback(snapshot: Snapshot | string, options?: { sameRandom?: boolean }): Promise<void>;
   close(): Promise<void>;
+}
+
+/** The state of a kernel at one moment. It belongs to the user, and outlives the sandbox until it is removed. */
+export class Snapshot {
+  private constructor();
+  readonly id: string;
+  /** Bytes of the daemon's memory. */
+  readonly size: number;
+  /** Seconds since the epoch. */
+  readonly made: number;
+  readonly python: string;
+  readonly packages: Record<string, string>;
+  /** What copies don't have of it, by name. */
+  readonly lost: string[];
+  remove(): Promise<void>;
 }
 
 /** What is by one name in a sandbox. */
@@ -458,6 +507,8 @@ export class RequestRejected extends Refused {}
 export class Cancelled extends Refused {}
 export class SessionOver extends Refused {}
 export class ProcessOver extends Refused {}
+/** The snapshot couldn't be taken or loaded, or there is none; the message says why. */
+export class SnapshotFailed extends Refused {}
 /** The interpreter, profile or policy that was asked for can't be had on this host. */
 export class PoolFailed extends Refused {}
 export class Forbidden extends Refused {}

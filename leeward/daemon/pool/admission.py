@@ -288,7 +288,7 @@ class Admission:
         self.admit(user, ticket.job.limits.memory, now)
         if self.may_start(ticket):
             if not (self.queue and self.queue.of(user)):
-                worker = self._workforce.free()
+                worker = self._workforce.free() if self._pool.capacity.carries(ticket) else None
                 if worker is not None:
                     self._pool.start(ticket, worker)
                     return
@@ -311,6 +311,7 @@ class Admission:
                                     " queue is full: the newest made room for another user's"))
         ticket.deadline = self._reactor.after(ticket.patience, partial(self._expire, ticket, ticket.patience))
         self._workforce.await_jobs(len(self.queue))
+        self._pool.capacity.wake()
 
     def refusal(self, user: int, connection: int, now: float) -> Busy | None:
         """Why a job is refused at time *now*, and counted so, if it would wait too long; not for its user's quota."""
@@ -342,6 +343,7 @@ class Admission:
         left = max(ticket.patience - waited, seconds)
         ticket.deadline = self._reactor.after(left, partial(self._expire, ticket, waited + left))
         self.queue.put_back(ticket)
+        self._pool.capacity.wake()
 
     def forget(self, ticket: Ticket) -> None:
         """Take a ticket out of the queue, if it is there."""
@@ -351,9 +353,12 @@ class Admission:
             self._pool.check_drained()
 
     def refuse(self, ticket: Ticket, why: Refused) -> None:
-        """Refuse a ticket that was removed from the queue."""
+        """Refuse a ticket that was removed from the queue; one that the machine has ended has an internal result."""
         if ticket.deadline is not None:
             ticket.deadline.cancel()
+        if ticket.careful:  # a refusal says that nothing of it has run
+            self._pool.give_up(ticket, why)
+            return
         self.refused += 1
         ticket.answer(Report(refusal=why))
 
@@ -376,7 +381,7 @@ class Admission:
         """Start waiting jobs that may start, as long as there are free workers."""
         worker = None
         while self.queue and (worker := self._workforce.free()) is not None:
-            ticket = self.queue.take(self.may_start)
+            ticket = self.queue.take(self.may_start, self._pool.capacity.carries)
             if ticket is None:
                 break
             self._pool.start(ticket, worker)
@@ -387,7 +392,7 @@ class Admission:
         """*worker* can take a job: give it a waiting one, if there is one."""
         self.backlog.free(worker.slot, self._reactor.now())
         while self.queue and worker.free:
-            ticket = self.queue.take(self.may_start)
+            ticket = self.queue.take(self.may_start, self._pool.capacity.carries)
             if ticket is None:
                 break
             self._pool.start(ticket, worker)

@@ -69,6 +69,26 @@ NO_BOUNDS = SeatBounds()
 
 
 @dataclass(frozen=True, slots=True)
+class Beyond:
+    """
+    The workers that may be made for jobs beside a pool's own, without spares: *jobs* at most. Those for sessions and
+    those for jobs together have *descriptors*, of which each takes *session* or *job*.
+    """
+
+    jobs: int = 0
+    descriptors: int = 0
+    session: int = 1
+    job: int = 1
+
+    def left(self, sessions: int) -> int:
+        """How many there may be while *sessions* were made for sessions and sandboxes."""
+        return max(0, min(self.jobs, (self.descriptors - sessions * self.session) // self.job))
+
+
+NOT_BEYOND = Beyond()
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of an engine. `daemon.config` documents each of them, with its default."""
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.base.dataclass import replace
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import Reactor, Timer
-from leeward.daemon.pool.begin import NO_BOUNDS, SeatBounds, Settings, prepare
+from leeward.daemon.pool.begin import NO_BOUNDS, NOT_BEYOND, Beyond, SeatBounds, Settings, prepare
 from leeward.daemon.pool.confinement import Confinement, confine
 from leeward.daemon.pool.pool import Pool, Ticket
 from leeward.daemon.pool.quotas import Book
@@ -36,6 +36,7 @@ from leeward.errors import BadRequest, Busy, KernelRefusal, LeewardError, PoolFa
 from leeward.isolation.cgroup.v1_worker import V1Worker
 from leeward.isolation.cgroup.v2 import V2Worker
 from leeward.isolation.plan import ZygotePlan
+from leeward.spec.outcome import Result
 from leeward.spec.pool_key import PoolKey
 from leeward.spec.sandbox import SandboxSpec
 
@@ -57,7 +58,7 @@ class Branch:
     def __init__(self, reactor: Reactor, engine: Engine, settings: Settings, spec: SandboxSpec,
                  confinement: Confinement, *, surplus: int, book: Book, first: int = 0,
                  troubled: Callable[[], None] | None = None, bounds: SeatBounds = NO_BOUNDS,
-                 name: str = "") -> None:
+                 beyond: Beyond = NOT_BEYOND, name: str = "") -> None:
         self._reactor, self._engine, self.settings = reactor, engine, settings
         self.spec, self.confinement = spec, confinement
         self.log, self.patience = engine.log, engine.patience
@@ -70,7 +71,7 @@ class Branch:
         self.zygotes: Zygotes | FreshZygotes
         self.pool = Pool(reactor, self, size=settings.pool_size, queue_size=settings.queue_size,
                          queue_delay=settings.queue_delay, quotas=settings.quotas, max_sessions=settings.max_sessions,
-                         surplus=surplus, room=confinement.room, first=first, book=book, bounds=bounds,
+                         surplus=surplus, room=confinement.room, first=first, book=book, bounds=bounds, beyond=beyond,
                          name=name, bound=settings.bound)
         self._awake = Awake(bounds.awake)
 
@@ -87,14 +88,15 @@ class Branch:
 
     # --- for the workforce ----------------------------------------------------
 
-    def make_worker(self, slot: int, workforce: Workforce) -> Worker:
-        """Make a worker, and order its keeper."""
+    def make_worker(self, slot: int, workforce: Workforce, *, lean: bool) -> Worker:
+        """Make a worker, *lean* for one without spares, and order its keeper."""
         settings, driver = self.settings, self._engine.driver
         root = os.geteuid() == 0
         uid = self.confinement.first_id + slot if root else os.geteuid()
         gid = self.confinement.first_id + slot if root else os.getegid()
         group = driver.worker(slot, uid, settings.limits)
         spares, jobs = (0, 1) if settings.fresh_layout else (settings.spares, settings.recycle_after)
+        spares = 0 if lean else spares
         terms = WorkerSettings(settings.limits, self.spec.uid, spares, jobs,
                                self.confinement.degraded, self.patience, self._engine.supervisor, settings.results,
                                settings.session_grace, self._ways_out, self._awake)
@@ -103,6 +105,7 @@ class Branch:
         except OSError:
             group.remove()
             raise
+        worker.lean = lean
         self.zygotes.order(worker)
         return worker
 
@@ -128,9 +131,19 @@ class Branch:
         if self._troubled is not None and not self.stood:
             self._reactor.soon(self._troubled)
 
+    def job_again(self, ticket: Ticket, result: Result) -> None:
+        """Note that the machine has ended a job, which is run again."""
+        self.log.warning("job is run again", job=ticket.number, user=ticket.user,
+                         error="" if result.error is None else result.error.message, seconds=round(result.duration, 6))
+
     def job_ended(self, ticket: Ticket, report: Report) -> None:
         self.zygotes.job_ended()
         self._engine.job_ended(ticket, report)
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether its jobs may reach something outside of their sandboxes."""
+        return self.settings.egress is not None
 
     @property
     def busy(self) -> bool:

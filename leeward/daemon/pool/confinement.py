@@ -26,6 +26,7 @@ class Confinement:
     first_id: int  # the host's uid of the first worker's processes where the daemon is root, else -1
     room: int  # workers that there may be for sessions: as asked for, or none if there are too few uids for them
     further: int  # workers that other pools may have: as asked for, or none if there are too few uids for them
+    jobs: int  # the same for jobs of the first pool
     layers: dict[str, dict[str, object]]  # the text that `leeward status` shows for each layer
     degraded: tuple[str, ...]  # the layers that are missing, as the settings allow
     seal: Seal | None = None  # the seal of the spec
@@ -33,29 +34,31 @@ class Confinement:
 
 
 def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0, further: int = 0,
-           first: int = 0) -> Confinement:
+           first: int = 0, jobs: int = 0) -> Confinement:
     """
     Decide the confinement of a daemon's first pool, whose workers have slots from *first* on, with *room* workers
-    wanted for sessions and *further* for other pools; Unsupported, with its cure, if a layer can't be set.
+    wanted for sessions or *jobs* for jobs, and *further* for other pools; Unsupported, with its cure, if a layer can't
+    be set.
     """
     first_id = -1
     if os.geteuid() == 0:
         with open("/proc/self/uid_map") as users, open("/proc/self/gid_map") as groups:
             maps = [users.read(), groups.read()]
         least = first + settings.pool_size + SURPLUS
-        for asked in ((room, further), (room, 0)):
+        for asked in ((room, further, jobs), (room, further, min(jobs, room)), (room, 0, min(jobs, room))):
             try:
-                first_id, (room, further) = first_worker_id(maps, least + sum(asked)), asked
+                first_id = first_worker_id(maps, least + max(asked[0], asked[2]) + asked[1])
+                room, further, jobs = asked
                 break
             except Unsupported:  # a container with few ids
                 continue
         else:
-            first_id, room, further = first_worker_id(maps, least), 0, 0
-    return confine(settings, spec, driver, first_id, room, further)
+            first_id, room, further, jobs = first_worker_id(maps, least), 0, 0, 0
+    return confine(settings, spec, driver, first_id, room, further, jobs)
 
 
 def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int, room: int,
-            further: int = 0) -> Confinement:
+            further: int = 0, jobs: int = 0) -> Confinement:
     """Decide the confinement of any pool, once the uids are decided; raises as `decide`."""
     way_out = egress_route.plan(spec.egress, routed=spec.routed) if spec.egress else None
     sockets = spec.loopback or way_out is not None
@@ -87,7 +90,7 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
                    "passed_over": dict(driver.passed_over)},
     }
     degraded = (*(("landlock",) if not rules.abi else ()), *(("cgroup",) if driver.degraded else ()))
-    return Confinement(plan, first_id, room, further, layers, degraded, spec.seal,
+    return Confinement(plan, first_id, room, further, jobs, layers, degraded, spec.seal,
                        rlimits.granted_watches() if shared or not driver.memory_counted else 0)
 
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from leeward.base.dataclass import replace
 from leeward.daemon.loop.reactor import READ, Reactor
-from leeward.daemon.pool.begin import NO_BOUNDS, SURPLUS, Bootstrap, Settings, begin
+from leeward.daemon.pool.begin import NO_BOUNDS, NOT_BEYOND, SURPLUS, Bootstrap, Settings, begin
 from leeward.daemon.pool.branches import Branch, Branches
 from leeward.daemon.pool.confinement import Confinement, decide
 from leeward.daemon.pool.pool import Pool, Ticket
@@ -58,7 +59,7 @@ class Engine:
         reactor.barrier.report = self._log_fault
         if watcher is not None:
             reactor.barrier.count = watcher.callback_failed
-        self.surplus, self.room, self.further, self.bounds = SURPLUS, 0, 0, NO_BOUNDS
+        self.surplus, self.room, self.further, self.bounds, self.beyond = SURPLUS, 0, 0, NO_BOUNDS, NOT_BEYOND
         self.first = 0  # the first slot of `main`'s workers; other processes of the daemon use other slots
         self.pool_idle = 300.0  # seconds after which an unused branch ends
         self.plans: Callable[[PoolKey], Settings] | None = None
@@ -80,7 +81,8 @@ class Engine:
         self.driver, self.spec = bootstrap.driver, bootstrap.spec
         try:
             self.confinement = decide(self._settings, self.spec, self.driver, self.room,
-                                      self.further if self.plans is not None else 0, self.first)  # while it warms up
+                                      self.further if self.plans is not None else 0, self.first,
+                                      self.beyond.jobs)  # while it warms up
         except BaseException:
             bootstrap.close()  # nothing else was made yet
             raise
@@ -88,12 +90,13 @@ class Engine:
         self._reactor.watch(self.supervisor.fileno(), READ, self._on_denials)
         book = Book()
         self.main = Branch(self._reactor, self, self._settings, self.spec, self.confinement, surplus=self.surplus,
-                           book=book, bounds=self.bounds, first=self.first)
+                           book=book, bounds=self.bounds, first=self.first,
+                           beyond=replace(self.beyond, jobs=self.confinement.jobs))
         if self._reactor.fast_path is not None:
             self._reactor.fast_path.enable(self.confinement.degraded)
         self.branches = Branches(
             self._reactor, self, book, self.plans,
-            first=self.first + self._settings.pool_size + self.confinement.room + SURPLUS,
+            first=self.first + self._settings.pool_size + max(self.confinement.room, self.confinement.jobs) + SURPLUS,
             first_id=self.confinement.first_id, workers=self.confinement.further, surplus=self.surplus,
             idle=self.pool_idle)
         self.main.begin(bootstrap.zygote_plan, bootstrap.take())

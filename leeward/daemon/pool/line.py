@@ -42,10 +42,15 @@ class _Lanes(Generic[W]):
     def first(self) -> W:
         return next(iter(self.by_connection.values()))[0]
 
-    def take(self) -> W:
-        connection, lane = next(iter(self.by_connection.items()))
-        del self.by_connection[connection]
-        one = lane.popleft()
+    def startable(self, now: Callable[[W], bool]) -> W | None:
+        """The first entry of the first connection whose first entry may start *now*."""
+        return next((lane[0] for lane in self.by_connection.values() if now(lane[0])), None)
+
+    def take(self, one: W) -> W:
+        """Remove *one*, the first entry of its connection, which becomes the last."""
+        connection = one.connection
+        lane = self.by_connection.pop(connection)
+        lane.popleft()
         if lane:
             self.by_connection[connection] = lane
         self.count -= 1
@@ -141,19 +146,21 @@ class FairQueue(Generic[W]):
         self._users = {one.user: lanes, **self._users}
         self._count += 1
 
-    def take(self, may: Callable[[W], bool]) -> W | None:
+    def take(self, may: Callable[[W], bool], now: Callable[[W], bool] = lambda _: True) -> W | None:
         """
         Remove and return the next entry that *may* start; its user, and its connection, then become the last. Only the
         first entry of each user is considered; otherwise small jobs of another connection could overtake a large one
-        for ever.
+        for ever. A connection whose first entry can't start *now* is passed over, and comes first again.
         """
-        ready = [user for user, lanes in self._users.items() if may(lanes.first)]
+        ready = {user: one for user, lanes in self._users.items()
+                 if may(lanes.first) and (one := lanes.startable(now)) is not None and may(one)}
         if not ready:
             return None
-        user = ready[0] if self._passed >= _PASSED else min(ready, key=self._running)
-        self._passed = 0 if user == ready[0] else self._passed + 1
+        first = next(iter(ready))
+        user = first if self._passed >= _PASSED else min(ready, key=self._running)
+        self._passed = 0 if user == first else self._passed + 1
         lanes = self._users.pop(user)
-        one = lanes.take()
+        one = lanes.take(ready[user])
         if lanes.count:
             self._users[user] = lanes
         self._count -= 1

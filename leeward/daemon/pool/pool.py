@@ -2,7 +2,9 @@
 The pool: jobs in a bounded queue, workers that take them, replacements for workers that end.
 
 Always: every submitted job gets exactly one report. A job whose code no runner had in full goes back to the head of the
-queue; a job that had started is never run again.
+queue. So does one that the machine has ended, for the host's memory or with its worker, if nobody outside has seen
+anything of it: no egress, no function of its client, no output before its end. No other job that had started is run
+again.
 
 At the end of its service waiting jobs are refused at once. Running jobs have time until a deadline, are then stopped,
 and are answered when their processes have ended, or after _CUT_S.
@@ -20,7 +22,8 @@ from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import JobStart, Ran, Reactor, Timer
 from leeward.daemon.pool.admission import Admission, Backlog
-from leeward.daemon.pool.begin import NO_BOUNDS, SURPLUS, SeatBounds
+from leeward.daemon.pool.begin import NO_BOUNDS, NOT_BEYOND, SURPLUS, Beyond, SeatBounds
+from leeward.daemon.pool.capacity import Capacity
 from leeward.daemon.pool.line import FairQueue
 from leeward.daemon.pool.quotas import Book, Ledger, Quotas
 from leeward.daemon.pool.sessions import PoolSession, Seat, sessions_of
@@ -28,7 +31,7 @@ from leeward.daemon.pool.workforce import Workforce
 from leeward.daemon.run.execution import Execution
 from leeward.daemon.run.lease import Lease
 from leeward.daemon.run.report import Report, internal
-from leeward.daemon.run.verdict import Stop, bug, why_ended
+from leeward.daemon.run.verdict import Stop, bug, lost, why_ended
 from leeward.daemon.worker.worker import Worker
 from leeward.errors import BadRequest, Busy, LeewardError, Refused, ShuttingDown
 from leeward.spec.job import Job
@@ -76,9 +79,17 @@ class Ticket:
     runner: int = 0  # the number of the runner that has the job, or had it; 0 before
     waited: float = 0.0  # seconds for which the job has waited for a worker
     cancelled: bool = False  # `cancel` was called
+    careful: bool = False  # the machine has ended it once: it starts if its whole limit of memory is there
     client: ReplyAddress | None = None
     session: PoolSession | None = None  # the session in which it runs, if any
     take: Callable[[Worker], bool] | None = None
+
+    @property
+    def unseen(self) -> bool:
+        """Whether nobody outside has seen anything of the job, which may then be run again."""
+        execution = self.execution
+        return (self.session is None and self.take is None and self.job.functions is None
+                and execution is not None and not execution.output.seen and not self.pool.reaches_out)
 
     @property
     def connection(self) -> int:
@@ -142,23 +153,25 @@ _CUT_S = 1.0
 
 class Pool:
     """
-    *size* workers and a queue in front of them. *max_sessions*: the most sessions and sandboxes together; if it is
-    negative, as many as the workers allow; *bound* is the key that sets it. *name* is in refusals; "" for the daemon's
-    first pool.
+    *size* workers, those of *beyond* as far as the machine carries their jobs, and a queue in front of them.
+    *max_sessions*: the most sessions and sandboxes together; if it is negative, as many as the workers allow; *bound*
+    is the key that sets it. *name* is in refusals; "" for the daemon's first pool.
     """
 
     def __init__(self, reactor: Reactor, maker: Branch, *, size: int, queue_size: int,
                  queue_delay: float = 0.0, quotas: Quotas | None = None, max_sessions: int = -1,
                  surplus: int = SURPLUS, room: int = 0, first: int = 0, book: Book | None = None,
-                 bounds: SeatBounds = NO_BOUNDS, name: str = "", bound: str = "max_sessions") -> None:
+                 bounds: SeatBounds = NO_BOUNDS, beyond: Beyond = NOT_BEYOND, name: str = "",
+                 bound: str = "max_sessions") -> None:
         # Without other ledgers in `book` this is the first pool, which has the fast path; the others grow.
         self._reactor = reactor
         self.now = reactor.now
         self._maker = maker
         self.workforce = Workforce(reactor, maker, self, size, surplus=surplus, room=room, first=first,
-                                   grows=book is not None and bool(book.ledgers), bounds=bounds)
-        self.ledger = Ledger(quotas, self.workforce.with_held, book)
-        self.queue: FairQueue[Ticket] = FairQueue(queue_size, self.ledger.running)
+                                   grows=book is not None and bool(book.ledgers), bounds=bounds, beyond=beyond)
+        self.ledger = Ledger(quotas, lambda more: self.workforce.with_held(more) + beyond.jobs, book)
+        self.capacity = Capacity(reactor, self)
+        self.queue: FairQueue[Ticket] = FairQueue(queue_size + beyond.jobs, self.ledger.running)
         self._backlog = Backlog(queue_delay, size)
         self.admission = Admission(reactor, self, self.workforce, self.queue, self._backlog, self.ledger)
         self._running = set[Ticket]()
@@ -179,7 +192,7 @@ class Pool:
         """Apply *quotas* from now on; running and waiting jobs, and open sessions and sandboxes, aren't affected."""
         self.most_sessions = sessions_of(max_sessions, self.workforce.size, self.workforce.room)
         self.ledger.quotas = quotas
-        self.queue.size = queue_size
+        self.queue.size = queue_size + self.workforce.beyond.jobs
         self._backlog.delay = queue_delay
         self.admission.serve()
 
@@ -203,6 +216,7 @@ class Pool:
         ticket = Ticket(job, done, self, self.now(), user=user, runner=start.runner)
         self._running.add(ticket)
         self.ledger.start(user, job.limits.memory)
+        self.capacity.started(ticket)
         worker = self.workforce.offers[start.runner]
         self._backlog.started(worker.slot, start.started)
         try:
@@ -221,6 +235,7 @@ class Pool:
             return False
         self._running.discard(ticket)
         self.ledger.end(ticket.user, ticket.job.limits.memory)
+        self.capacity.ended(ticket)
         return True
 
     def start(self, ticket: Ticket, worker: Worker) -> None:
@@ -234,6 +249,7 @@ class Pool:
             self._lend(ticket, ticket.take, worker)
             return
         self._running.add(ticket)
+        self.capacity.started(ticket)
         self._backlog.started(worker.slot, self.now())
         try:
             execution = worker.leasing.run(ticket)
@@ -246,6 +262,7 @@ class Pool:
             ticket.execution = execution
             ticket.runner = worker.running
             worker.leasing.lent(ticket)
+        self.workforce.balance()
 
     def _lend(self, ticket: Ticket, take: Callable[[Worker], bool], worker: Worker) -> None:
         try:
@@ -264,12 +281,19 @@ class Pool:
             self.lost(ticket)
 
     def finished(self, ticket: Ticket, report: Report) -> None:
+        result = report.result
+        if (result is not None and lost(result.outcome, result.error) and ticket.done is not None and ticket.unseen
+                and ticket.losses < _LOSSES and not self._draining):
+            report.close()
+            self._maker.job_again(ticket, result)
+            ticket.careful = True
+            self.lost(ticket)
+            return
         if ticket.session is not None:
             self._running.discard(ticket)  # the session's worker counts for its user until the lease is over
         elif not self._forget(ticket):
             ticket.answer(report)  # it was answered when its worker failed
             return
-        result = report.result
         if result is not None and result.outcome is not Outcome.INTERNAL:
             self.done += 1
         else:
@@ -278,6 +302,11 @@ class Pool:
         if self.queue:
             self.admission.serve()  # jobs that waited for their user's quota
         self.check_drained()
+
+    def give_up(self, ticket: Ticket, why: Refused) -> None:
+        """For the admission: answer a job that the machine has ended, and that can't be run again for the reason *why*."""
+        self.failed += 1
+        self._answer(ticket, internal("WorkerLost", f"the machine has ended it, and it wasn't run again: {why.message}"))
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
         """Answer a job that a bug of leeward has ended."""
@@ -297,11 +326,11 @@ class Pool:
         ticket.execution = None  # it refers to the ticket: the job's contents would stay until the collector comes
 
     def lost(self, ticket: Ticket) -> None:
-        """For a ticket: its runner died before it had the code. Put it back at the head of the queue."""
+        """For a ticket: its runner died before it had the code, or may have it again. Put it at the head of the queue."""
         self._forget(ticket)
         ticket.execution = None
         ticket.losses += 1
-        worker = self.workforce.free()
+        worker = self.workforce.free() if self.capacity.carries(ticket) else None
         if ticket.done is None:
             self.check_drained()
         elif ticket.losses > _LOSSES:
@@ -314,7 +343,7 @@ class Pool:
         elif worker is not None:
             self.start(ticket, worker)
         else:
-            self.admission.wait_again(ticket, _AGAIN_S)
+            self.admission.wait_again(ticket, max(_AGAIN_S, ticket.job.limits.time if ticket.careful else 0.0))
 
     # --- sessions and live sandboxes ------------------------------------------
 
@@ -411,6 +440,10 @@ class Pool:
 
     def _hold(self, more: int) -> None:
         self.workforce.hold(more)
+        self.resized()
+
+    def resized(self) -> None:
+        """For the workforce: more or fewer workers are to be there."""
         self._backlog.workers = self.workforce.wanted - self.workforce.held
 
     @property
@@ -439,6 +472,7 @@ class Pool:
         self._mending = None
         now = self.now()
         in_any_case(self.workforce.make_missing, partial(self.admission.expire_overdue, now), self.admission.serve,
+                    *([self.capacity.wake] if self.queue else []),
                     partial(self._cut_overdue, now), self.check_drained)
 
     # --- the end --------------------------------------------------------------
@@ -450,6 +484,7 @@ class Pool:
         """
         self._why = why or self._why
         self.admission.shedding.stop()
+        self.capacity.stop()
         self.workforce.stop_offering()
         self._draining = self.admission.closed = True
         self._drained = done
@@ -510,6 +545,16 @@ class Pool:
     def running(self) -> dict[int, Ticket]:
         """The running tickets, by the number of their runner."""
         return {ticket.runner: ticket for ticket in self._running}
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether its jobs may reach something outside of their sandboxes."""
+        return self._maker.reaches_out
+
+    @property
+    def most_jobs(self) -> int:
+        """How many jobs may run at once."""
+        return self.workforce.size + self.workforce.beyond.jobs
 
     @property
     def any_free(self) -> bool:

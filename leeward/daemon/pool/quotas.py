@@ -25,6 +25,7 @@ class Quota:
     rate: float = 0.0  # jobs a second; those of one second may come at once
     connections: int = 0  # at once
     sandboxes: int = 0  # live ones at once
+    snapshot_memory: int = 0  # bytes of the user's snapshots, if that isn't what all others may have
     folder_reserve: int = 0  # bytes that stay free where the user's sandboxes can write, if that is more than for all
 
 
@@ -133,21 +134,24 @@ class Ledger:
 
     def may_start(self, user: int, memory: int, lasting: bool = False) -> bool:
         """Whether *user* may run one more job; *lasting*: a session or a sandbox, for which a worker may be made."""
-        guest = self.quotas.guest(user)
-        of_guests = self._running - sum(self.running(each) for each in set(self.quotas.exempt)) if guest else 0
-        if guest and of_guests >= self.quotas.all_guests(self._workers(lasting)):
+        if not self.leaves_others(user, self._workers(lasting)):
             return False
         quota = self.quotas.of(user)
-        if quota is NONE and not guest:
+        if quota is NONE:
             return True
         found = [account for ledger in self._book.ledgers if (account := ledger.account_of(user)) is not None]
         jobs = sum(account.jobs for account in found)
         if not jobs:
             return True  # `admit` has checked that a single job fits
-        if guest and self.running(user) >= self.quotas.most(user, self._workers(lasting)):
-            return False
         return (not quota.jobs or jobs < quota.jobs) and (
             not quota.memory or sum(account.memory for account in found) + memory <= quota.memory)
+
+    def leaves_others(self, user: int, workers: int) -> bool:
+        """Whether one more job of *user* on *workers* workers leaves as many as it should to others."""
+        if not self.quotas.guest(user):
+            return True
+        guests = self._running - sum(self.running(each) for each in set(self.quotas.exempt))
+        return guests < self.quotas.all_guests(workers) and self.running(user) < self.quotas.most(user, workers)
 
     def account_of(self, user: int) -> _Account | None:
         """Return the account of *user*, for the ledgers of other pools."""

@@ -95,7 +95,8 @@ def deadline(job: Execution) -> float:
         return math.inf
     extra = job.grace if isinstance(job, Turn) else COLLECT_S if job.caller.job.collect else 0.0
     stood = job.stood if isinstance(job, Calling) else 0.0
-    return job.started + job.caller.job.limits.time + extra + stood
+    limits = job.caller.job.limits
+    return job.started + (limits.time if limits.wall is None else limits.wall) + extra + stood
 
 
 def deadlines(tenant: object) -> Iterator[Overdue]:

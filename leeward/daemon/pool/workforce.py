@@ -11,7 +11,8 @@ have fewer workers than that. Without descriptors for one more worker, an idle o
 A worker that a session holds stays until the session is over.
 
 Sessions may hold half of the workers. For each session beyond that one more worker is made, up to the pool's *room*, so
-that jobs always have the other half. It is retired when it has been idle for a while afterwards.
+that jobs always have the other half. It is retired when it has been idle for a while afterwards. So are the *lean*
+workers, without spares, that are made while more jobs run than the others have room for (capacity.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.fast_path import FastPath
 from leeward.daemon.loop.reactor import Reactor, Timer
-from leeward.daemon.pool.begin import NO_BOUNDS, SURPLUS, SeatBounds
+from leeward.daemon.pool.begin import NO_BOUNDS, NOT_BEYOND, SURPLUS, Beyond, SeatBounds
 from leeward.daemon.worker.arming import Arming
 from leeward.daemon.worker.worker import Worker, WorkerState
 from leeward.errors import LeewardError
@@ -58,10 +59,11 @@ def may_go(worker: Worker, workers: Mapping[int, Worker], size: int, surplus: in
 
 
 def superfluous(workers: Mapping[int, Worker], size: int) -> list[Worker]:
-    """Return the idle workers beyond *size*, outdated ones first."""
+    """Return the idle workers beyond *size*, lean ones and then outdated ones first; busy lean ones go later."""
     ready = [worker for worker in workers.values() if _ready(worker)]
-    idle = sorted((worker for worker in ready if worker.free), key=lambda worker: not worker.outdated)
-    return idle[:max(0, len(ready) - size)]
+    idle = sorted((worker for worker in ready if worker.free), key=lambda worker: (not worker.lean, not worker.outdated))
+    later = sum(worker.lean and not worker.free for worker in ready)
+    return idle[:max(0, len(ready) - later - size)]
 
 
 def _ready(worker: Worker) -> bool:
@@ -79,18 +81,20 @@ PATIENCE_S = 0.1
 class Workforce:
     """
     *held*: the number of workers that sessions and sandboxes have. *room* more may be made for them, *surplus* in
-    advance, when others are renewed. No two pools of a daemon share a slot. If it *grows*, workers are made for jobs
-    that wait, too, and its runners aren't given to the fast path, which doesn't ask whose they are.
+    advance, when others are renewed, and those of *beyond* for jobs. No two pools of a daemon share a slot. If it
+    *grows*, its room is for jobs that wait, too, and its runners aren't given to the fast path, which doesn't ask whose
+    they are.
     """
 
     def __init__(self, reactor: Reactor, maker: Branch, work: Pool, size: int, *,
                  surplus: int = SURPLUS, room: int = 0, first: int = 0, grows: bool = False,
-                 bounds: SeatBounds = NO_BOUNDS) -> None:
+                 bounds: SeatBounds = NO_BOUNDS, beyond: Beyond = NOT_BEYOND) -> None:
         self._reactor, self._maker, self._work = reactor, maker, work
         self.size, self.surplus, self.room, self._first = size, surplus, room, first
-        self.held, self.bounds = 0, bounds
+        self.held, self.bounds, self.beyond = 0, bounds, beyond
         self._shrinking = False
         self.by_slot: dict[int, Worker] = {}  # the workers
+        self._idle: dict[Worker, None] = {}  # those that were free when they said so last, of all that are free now
         self.offers: dict[int, Worker] = {}  # workers by the number of their runner that is on offer to the fast path
         self._failures: dict[int, int] = {}
         self._resting: set[int] = set()  # slots in which a worker is made again later
@@ -98,7 +102,7 @@ class Workforce:
         self._overrun = False  # workers go on past their number of jobs
         self._outdated = False  # some workers may be of an old zygote
         self._offering, self._grows = not grows, grows
-        self._extra = 0  # workers that were made for jobs
+        self._extra = 0  # workers that are there for jobs
         self.closed = False  # no more workers are made
         self.runners_made = self.recycled = 0
 
@@ -106,7 +110,8 @@ class Workforce:
 
     def make_missing(self) -> None:
         """Make the missing workers, and one that is to replace an outdated one."""
-        in_any_case(*[self._make_next] * self.wanted)
+        missing = self.wanted - len(self.by_slot) - len(self._resting)
+        in_any_case(*[self._make_next] * max(1, missing))
 
     def _make_next(self) -> None:
         slot = vacancy(self.by_slot, self._resting, self.wanted, self.surplus, self._first)
@@ -116,8 +121,14 @@ class Workforce:
     def _make(self, slot: int) -> None:
         if self.closed or self._work.over or slot in self.by_slot:
             return
+        others = sum(worker.lean for worker in self.by_slot.values())
+        full = len(self.by_slot) - others
+        lean = full >= self._base(0) and others < self._extra
+        # Lean workers may have the descriptors of those for sessions.
+        if others + lean > self.beyond.left(max(0, full + (not lean) - self.size - self.surplus)):
+            return
         try:
-            self.by_slot[slot] = self._maker.make_worker(slot, self)
+            self.by_slot[slot] = self._maker.make_worker(slot, self, lean=lean)
         except (LeewardError, OSError) as error:  # no descriptors left, say: it may be better later
             self._failures[slot] = self._failures.get(slot, 0) + 1
             self._maker.making_failed(slot, str(error))
@@ -142,6 +153,10 @@ class Workforce:
         """For a worker that has ended: make another one."""
         if self.by_slot.get(worker.slot) is worker:
             del self.by_slot[worker.slot]
+        self._idle.pop(worker, None)
+        if worker.lean and not self._work.queue:  # nobody waits for another one in its place
+            self._extra = min(self._extra, self._needed(0))
+            self._work.resized()
         self.recycled += 1
         failures = self._failures.get(worker.slot, 0)
         if self._work.over:
@@ -160,17 +175,18 @@ class Workforce:
     # --- jobs -----------------------------------------------------------------
 
     def free(self) -> Worker | None:
-        for worker in self.by_slot.values():
-            if worker.free:
-                return worker
-        return None
+        """A worker that can take a job: the first one, which has most of them, and lean ones last."""
+        for worker in [each for each in self._idle if not each.free]:
+            del self._idle[worker]  # it says so when it is free again
+        return min(self._idle, key=lambda worker: (worker.lean, worker.slot), default=None)
 
     def worker_free(self, worker: Worker) -> None:
         self._failures.pop(worker.slot, None)
+        self._idle[worker] = None
         if self._outdated:
             self._relieve()
         self._work.worker_free(worker)
-        worker.leasing.offer()
+        self._offer()
         if self._overrun and not worker.jobs:
             self.renew()
 
@@ -181,8 +197,20 @@ class Workforce:
     @property
     def crammed(self) -> bool:
         """For a worker whose session has ended: whether there are enough workers without it."""
-        left = len(self.by_slot) - self.held - self.size - self.surplus
+        left = len(self.by_slot) - self.held - self.size - self.surplus - self._extra
         return 0 < self.bounds.awake < left
+
+    def _offer(self) -> None:
+        """Offer idle workers' runners to the fast path, as many as it may have."""
+        for worker in tuple(self._idle):
+            if not self._work.capacity.offers:
+                return
+            worker.leasing.offer()
+
+    def balance(self) -> None:
+        """A job has started by another way than the fast path: withdraw an offer if it has too many now."""
+        if self.offers and self._work.capacity.overdrawn:
+            next(reversed(self.offers.values())).leasing.withdraw()
 
     @property
     def fast_path(self) -> FastPath | None:
@@ -252,17 +280,37 @@ class Workforce:
 
     def with_held(self, more: int) -> int:
         """The same if sessions held *more* more workers."""
-        return self.size + min(self.room, max(0, self._extra, self.held + more - self.size // 2))
+        base = self._base(more)
+        return base if self._grows else base + min(self._extra, self.beyond.left(base - self.size))
+
+    def _base(self, more: int) -> int:
+        extra = self._extra if self._grows else 0
+        return self.size + min(self.room, max(0, extra, self.held + more - self.size // 2))
+
+    @property
+    def own(self) -> int:
+        """The number of workers for jobs that are there in any case."""
+        return self._base(0) - self.held
 
     def await_jobs(self, waiting: int) -> None:
         """*count* jobs wait: make workers for them, if the pool grows."""
         if self._grows and self.room:
-            self._extra = max(self._extra, min(self.room, self._needed(waiting)))
-            self._reactor.soon(self.make_missing)
-            self._shrink_later()
+            self._have_extra(min(self.room, self._needed(waiting)))
+
+    def grow(self, jobs: int) -> None:
+        """Let there be workers for *jobs* jobs, as far as descriptors suffice."""
+        self._have_extra(min(jobs - self.own, self.beyond.jobs))
+
+    def _have_extra(self, count: int) -> None:
+        if count > self._extra:
+            self._extra = count
+            self._work.resized()
+        self._reactor.soon(self.make_missing)
+        self._shrink_later()
 
     def _needed(self, waiting: int) -> int:
-        return max(0, sum(worker.busy for worker in self.by_slot.values()) + waiting - self.size)
+        there = self.size if self._grows else self._base(0)
+        return max(0, sum(worker.busy for worker in self.by_slot.values()) + waiting - there)
 
     def hold(self, more: int) -> None:
         """Note that a session has got a worker, or given it back."""
@@ -282,9 +330,11 @@ class Workforce:
         self._shrinking = False
         if self.closed:
             return
-        self._extra = min(self._extra, self._needed(len(self._work.queue)))
+        self._extra = min(self._extra, self._needed(len(self._work.queue) if self._grows else 0))
+        self._work.resized()
         for worker in superfluous(self.by_slot, self.wanted):
             self.by_slot[worker.slot].retire("")
+        self._offer()
         if self._extra or len(self.by_slot) > self.wanted:
             self._shrink_later()
 

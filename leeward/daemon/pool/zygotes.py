@@ -26,6 +26,7 @@ from leeward.daemon.loop.reactor import Reactor, Timer
 from leeward.daemon.pool.workforce import Workforce
 from leeward.daemon.worker.worker import Worker, WorkerState
 from leeward.daemon.worker.zygote import PENDING, Succession, Term, Zygote
+from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.daemon.worker.zygote_start import StartedZygote
 from leeward.errors import LeewardError
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
@@ -193,11 +194,11 @@ class Zygotes(_ZygoteOwner):
         self._place_orders()
         self._workforce.renew()
 
-    def on_made(self, message: control.Made, pidfd: int) -> None:
+    def on_made(self, message: control.Made, pidfd: int, memory: ZygoteMemory | None) -> None:
         self._lost = 0
         for worker in self._workforce.workers:
             if worker.slot == message.slot and worker.keeper.pid < 0:
-                worker.made(message, pidfd)
+                worker.made(message, pidfd, memory)
                 break
         else:
             os.close(pidfd)  # its worker retired meanwhile; the keeper reads end of file and goes
@@ -395,12 +396,12 @@ class FreshZygotes(_ZygoteOwner):
         single.quiet()  # it waits for us
         self._go_on()
 
-    def _on_made(self, single: _Single, message: control.Made, pidfd: int) -> None:
+    def _on_made(self, single: _Single, message: control.Made, pidfd: int, memory: ZygoteMemory | None) -> None:
         self._lost = 0
         single.quiet()
         worker = single.worker
         if worker is not None and worker.keeper.pid < 0 and worker in self._workforce.workers:
-            worker.made(message, pidfd)
+            worker.made(message, pidfd, memory)
         else:
             os.close(pidfd)  # its worker retired meanwhile; the keeper reads end of file and goes
         self._reactor.soon(self._go_on)

@@ -150,7 +150,6 @@ class Beside(Runner):
                  descriptors: int, *, keeps_door: bool = False) -> None:
         super().__init__(number, leaf, birth, denials, no_sockets, descriptors)
         self.process: LiveProcess | None = None
-        self.door: Channel | None = None  # the birth channel, if it is kept open
         self._first, self._keeps_door = first, keeps_door
 
     def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:

@@ -262,6 +262,7 @@ def lay_out(reactor: Reactor, number: int, live: LiveRunner, of: Interpreter, te
         leaf = SharedLeaf(live.runner.leaf, None)
         runner = Beside(number, leaf, None, of.runner.denials, live.runner.number, of.runner.descriptors)
         runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
+        runner.memory = of.runner.memory
 
         def known() -> list[int]:
             return [live.runner.pid, *(process.host_pid for process in live.all_processes)]

@@ -35,7 +35,8 @@ from leeward.daemon.loop.reactor import READ, WRITE, JobStart, Reactor, Timer
 from leeward.daemon.run.output import Output, OutputWatch, unread
 from leeward.daemon.run.reply import REPLY_CHUNK, ReplyReader
 from leeward.daemon.run.report import SHORT_OUTPUT, Report, inline_bytes, internal
-from leeward.daemon.run.runner import Runner
+from leeward.daemon.run.runner import Runner, oom_kills
+from leeward.daemon.run.starvation import FIRST_S, NEXT, Starvation
 from leeward.daemon.run.verdict import (
     Fault,
     Stop,
@@ -43,7 +44,9 @@ from leeward.daemon.run.verdict import (
     brought,
     bug,
     ended,
+    killed_by_host,
     may_be_fault,
+    overspent,
     replied,
     stopped,
     with_network,
@@ -159,6 +162,12 @@ class RunnerUser(Holder, Protocol):
 COLLECT_S, _AGAIN_S = 0.5, 0.02
 #: Seconds between two checks whether the frame of a job that is to be interrupted was read.
 _UNREAD_S = 0.001
+#: Seconds between two looks at a job's processor time, or at its own time, at least.
+METER_S = 0.005
+#: Seconds beyond its own time after which a job is ended although it isn't settled for how long it was starved.
+UNSETTLED_S = 0.25
+#: Seconds after which the daemon is late to read a full pipe, which the job hasn't to answer for.
+LATE_S = 0.02
 #: As _AGAIN_S, after an interrupt. SIGURG, because its default action is to be ignored.
 _NUDGE_S = 0.02
 
@@ -193,6 +202,7 @@ class Execution:
         self._reply = ReplyReader(self._job)
         self._timers: dict[str, Timer] = {}  # by purpose
         self._output_watch: OutputWatch | None = None
+        self._starvation: Starvation | None = None
         self._late = False  # the job's time is up, and it was told to return its files
         self._stop: Stop | None = None
         self._watched: set[int] = set()
@@ -232,6 +242,9 @@ class Execution:
             return
         offer = self._offer()
         self._errand.set_out(self._frame())
+        if self._job.limits.wall is not None:  # before the job can wait for a processor
+            self._starvation = Starvation(self._runner.pid, self._processors, self._reactor.now(),
+                                          self._runner.leaf.cpu_time())
         self.started = self._reactor.now()
         self._send()  # first, so that the runner works while the daemon prepares to watch it
         if not self._errand.unsent and offer is not None and self._fast_path is not None and self._client is not None:
@@ -251,7 +264,9 @@ class Execution:
     def _offer(self) -> Offer | None:
         """The description of the runner for the fast path, if the fast path may answer."""
         job = self._job
-        if self._client is None or job.collect or job.display or job.label or job.limits.output < SHORT_OUTPUT:
+        limits = job.limits
+        if self._client is None or job.collect or job.display or job.label or limits.output < SHORT_OUTPUT or (
+                limits.cpu_time is not None or limits.wall is not None):
             return None
         return self._runner.offer(self.output.out.fd, self.output.err.fd)
 
@@ -268,7 +283,13 @@ class Execution:
         if self.over:
             return
         reactor = self._reactor
-        self._timers["time"] = reactor.at(self.started + self._job.limits.time, self._out_of_time)
+        limits = self._job.limits
+        self._timers["time"] = reactor.at(self.started + limits.time,
+                                          self._out_of_time if limits.wall is None else self._check_time)
+        if limits.cpu_time is not None:
+            self._meter_later(0.0)
+        if limits.wall is not None:
+            self._timers["starved"] = reactor.after(FIRST_S, self._look)
         self._timers["tick"] = reactor.at(self.started + self._runner.leaf.tick_interval, self._tick)
         self._output_watch = OutputWatch(reactor, self.output, self, self.started)
 
@@ -278,6 +299,70 @@ class Execution:
             self.stop(Stop.MEMORY)
         if not self.over:
             self._timers["tick"] = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
+
+    # --- processor time, and the lack of it -------------------------------------
+
+    @property
+    def _processors(self) -> float:
+        return 1.0 if self._runner.leaf.cpu() is not None else self._job.limits.cpu / 100
+
+    def _meter_later(self, spent: float) -> None:
+        """Set the timer for the next look at the processor time, of which *spent* seconds are used."""
+        assert self._job.limits.cpu_time is not None
+        pause = max((self._job.limits.cpu_time - spent) / self._processors, METER_S)
+        self._timers["meter"] = self._reactor.after(pause, self._meter)
+
+    def _meter(self) -> None:
+        if self.over or self.stopped:
+            return
+        spent = self._runner.leaf.cpu_time() - self.before.cpu_time
+        if self._overspent(spent):
+            self.stop(Stop.CPU)
+        else:
+            self._meter_later(spent)
+
+    def _overspent(self, spent: float) -> bool:
+        return self._job.limits.cpu_time is not None and spent >= self._job.limits.cpu_time
+
+    def _look(self) -> None:
+        """Count for how long the job was starved, and look again after a part of the time so far."""
+        if self.over or self.stopped or self._starvation is None:
+            return
+        now = self._reactor.now()
+        self._starvation.look(now, self._runner.leaf.cpu_time())
+        pause = max(FIRST_S, NEXT * (now - self.started), self._starvation.pause)
+        self._timers["starved"] = self._reactor.after(pause, self._look)
+
+    @property
+    def counts_waiting(self) -> bool:
+        """Whether it is asked for how long the job waited for the machine."""
+        return self._starvation is not None
+
+    def waited_for_us(self, seconds: float) -> None:
+        """For the watch of its output: a pipe was full when it was read, *seconds* after the last time."""
+        if self._starvation is not None and seconds > LATE_S:
+            self._starvation.seconds += seconds
+
+    def _check_time(self) -> None:
+        """End the job if its own time is up, or all that it has by the wall's clock."""
+        limits, starvation = self._job.limits, self._starvation
+        if self.over or self.stopped or limits.wall is None or starvation is None:
+            return
+        now = self._reactor.now()
+        starvation.look(now, self._runner.leaf.cpu_time())
+        passed = now - self.started
+        if passed - starvation.seconds >= limits.time:
+            surely = passed - starvation.seconds >= limits.time + UNSETTLED_S
+            if starvation.settled or surely or passed >= limits.wall:
+                self._out_of_time()
+            else:
+                self._timers["time"] = self._reactor.after(max(METER_S, starvation.pause), self._check_time)
+        elif passed >= limits.wall:
+            self._on_reply(0)  # the loop may be late although the job isn't
+            self.stop(Stop.STARVED)
+        else:
+            again = min(limits.time - passed + starvation.seconds, limits.wall - passed)
+            self._timers["time"] = self._reactor.after(max(again, METER_S, starvation.pause), self._check_time)
 
     # --- the fast path --------------------------------------------------------
 
@@ -471,6 +556,8 @@ class Execution:
     def _report(self, end: tuple[int | None, str] | None, duration: float) -> Report:
         memfd, fault = self._take_output(faulted=end is not None and may_be_fault(end[0]))
         try:
+            if end is None and self._starvation is not None:
+                self._starvation.look(self._reactor.now(), self._runner.leaf.cpu_time())
             if end is None and self._runner.leaf.needs_ticks:
                 self._runner.tick()  # the job's processes are still there to be counted
             before, output = self.before, self.output
@@ -481,6 +568,10 @@ class Execution:
                 verdict = replied(self._reply.parsed)
             else:
                 verdict = ended(*end, oom=usage.oom_kills > before.oom_kills, fault=fault)
+            if self._overspent(usage.cpu_time - before.cpu_time):
+                verdict = overspent(verdict)
+            if killed_by_host(before, usage, self._job.limits.memory) or (end is not None and self._killed_beside(end[0])):
+                verdict = stopped(Stop.HOST)
             cut, late = self._stop is not None or end is not None, self._late and self._reply.complete
             if self._job.collect and cut:
                 verdict = brought(verdict, self._reply.parsed if late else None, self._job)
@@ -494,6 +585,7 @@ class Execution:
                 stdout_omitted=output.omitted[0], stderr_omitted=output.omitted[1],
                 degraded=self._holder.terms.degraded, error=verdict.error, files=verdict.files,
                 left_out=verdict.left_out, results=verdict.results, value=verdict.value,
+                starved=None if self._starvation is None else min(self._starvation.seconds, duration),
             )
             files = self._reply.give_files() if late or not cut else None
             return Report(result=result, arena=output.arena(memfd) if memfd >= 0 else None, files=files)
@@ -501,6 +593,11 @@ class Execution:
             if memfd >= 0:
                 os.close(memfd)
             raise
+
+    def _killed_beside(self, status: int | None) -> bool:
+        """Whether, where no group counts that, the job was killed while the host's OOM killer has killed somebody."""
+        return (self._runner.leaf.needs_ticks and self._stop is None and status is not None and os.WIFSIGNALED(status)
+                and os.WTERMSIG(status) == signal.SIGKILL and oom_kills() > self._runner.host_kills)
 
     def _take_output(self, *, faulted: bool) -> tuple[int, Fault | None]:
         """Read the rest of the pipes. Returns the sealed memfd of large output, or -1; and the text of a fault, or None."""

@@ -101,6 +101,27 @@ class BranchTurn(Turn):
         return [wire.BRANCH_FRAME]
 
 
+class TakeTurn(Turn):
+    """The request for a snapshot: run/dumping.py."""
+
+    def _frame(self) -> Sequence[bytes | memoryview]:
+        return [wire.TAKE_FRAME]
+
+
+class LoadTurn(Turn):
+    """The request to become the copy of a snapshot: run/loading.py."""
+
+    def _frame(self) -> Sequence[bytes | memoryview]:
+        return [wire.LOAD_FRAME]
+
+
+class LoadSameTurn(Turn):
+    """The same, for a copy whose random numbers go on as they were."""
+
+    def _frame(self) -> Sequence[bytes | memoryview]:
+        return [wire.LOAD_SAME_FRAME]
+
+
 class CallingTurn(Calling, Turn):
     """The run of a job that may call functions of its client."""
 
@@ -166,10 +187,10 @@ class Lease:
         turn.start()
         return turn
 
-    def branch(self, caller: Caller) -> Turn:
-        """Let the process fork a branch with the descriptors that were sent to it; call only while no job runs."""
+    def ask(self, caller: Caller, kind: type[Turn]) -> Turn:
+        """Let the process do what *kind* asks for, with the descriptors that were sent to it; only while no job runs."""
         self.withdraw()
-        turn = self._next(caller, BranchTurn)
+        turn = self._next(caller, kind)
         turn.start()
         return turn
 

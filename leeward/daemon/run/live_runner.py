@@ -29,6 +29,7 @@ from leeward.daemon.run.calling_job import execution_of
 from leeward.daemon.run.launch import Command, Exit, Stdio, Streams, block
 from leeward.daemon.run.lease import Lease
 from leeward.daemon.run.live_process import LiveProcess
+from leeward.daemon.run.loading import Loading
 from leeward.daemon.run.porter import Answered, PorterOrder
 from leeward.daemon.run.report import Report, internal
 from leeward.daemon.run.runner import Runner
@@ -44,6 +45,7 @@ from leeward.spec.outcome import Limit
 from leeward.wire import control
 
 if TYPE_CHECKING:
+    from leeward.daemon.run.dumping import KernelState
     from leeward.daemon.worker.keeper import Keeper
     from leeward.daemon.worker.terms import WorkerSettings
     from leeward.isolation.cgroup.nest import GroupNest
@@ -263,6 +265,7 @@ class LiveRunner:
         runner = Beside(number, leaf, birth, self._denials, self.runner.number, self._terms.limits.descriptors,
                         keeps_door=keeps_door)
         runner.job, runner.reply, runner.out, runner.err, runner.variables = job, reply, out, err, self.variables
+        runner.memory = self._keeper.memory
         made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
         self.processes[number] = process = LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
@@ -285,11 +288,21 @@ class LiveRunner:
         made = self.interpreter(ready, caller.failed)
         return made
 
-    def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Interpreter:
+    def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None],
+               state: KernelState | None = None, *, same: bool = False) -> Interpreter:
         """
         Start a kernel: an interpreter with state, for one job after the other. *opened* is called once with its lease,
-        unless it is over first; then, or later, *lost* once with the reason. Raises as `start`.
+        unless it is over first; then, or later, *lost* once with the reason. It begins as the copy of *state*, if that
+        is given, with the *same* random numbers or others. Raises as `start`.
         """
+        if state is not None:
+            loading = Loading(state, limits, opened, lost, same=same)
+            try:
+                return self.kernel(limits, loading.begin, loading.lose)
+            except BaseException:
+                loading.let_go()
+                raise
+
         def ready(runner: Runner) -> None:
             self._lease(made, runner, limits, opened, lost)
 

@@ -172,6 +172,7 @@ class Output:
         self.exceeded = False  # the job wrote more than *limit*, and isn't to go on
         self.omitted = 0, 0  # bytes of stdout and of stderr that `join` has left out
         self.listener: Callable[[], None] | None = None  # called when more bytes were read
+        self.seen = False  # the client got some of it while the job ran
         self.memfd = -1
         self._room = room
         self._inline = inline
@@ -398,6 +399,8 @@ def _region(stream: OutputStream) -> Region | None:
 _FIRST_LOOK_S = 0.005
 #: Bytes in a pipe from which on it is read earlier, because a job that writes more than a pipe holds waits.
 _FLOOD, _FLOOD_LOOK_S = 32 << 10, 0.001
+#: Bytes in a pipe with which a job that writes more may wait for the daemon.
+FULL = 60 << 10
 #: Seconds between reads. Waking the daemon for each line of a job would cost both more than the lines themselves.
 _NEXT_LOOK_S = 0.002
 
@@ -419,6 +422,7 @@ class OutputWatch:
         self.broken = execution.broken
         self._watched: set[int] = set()
         self._looks: dict[int, Timer] = {}  # by the pipe's descriptor
+        self._taken: dict[int, float] = {}  # when it was read last, likewise
         self._first: Timer
         self._look_for_flood(started + _FLOOD_LOOK_S)
 
@@ -440,6 +444,11 @@ class OutputWatch:
 
     def _take(self, stream: OutputStream, _events: int = 0, late: float = 0.0) -> None:
         before = stream.length
+        if self._execution.counts_waiting:
+            now = self._reactor.now()
+            if unread(stream.fd) >= FULL:
+                self._execution.waited_for_us(now - self._taken.get(stream.fd, self._started))
+            self._taken[stream.fd] = now
         try:
             more = self._output.drain(stream)
         except OSError:

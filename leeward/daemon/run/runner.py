@@ -34,6 +34,7 @@ from leeward.wire import control
 
 if TYPE_CHECKING:
     from leeward.daemon.worker.terms import Lent
+    from leeward.daemon.worker.zygote_memory import ZygoteMemory
 
 
 class Denials(Protocol):
@@ -82,6 +83,7 @@ class Runner:
         self.denied_before: dict[str, int] = {}  # refused calls of the session's jobs before this one, by name
         self._denied_total = 0
         self.cpu_before = 0.0  # processor seconds that arming took
+        self.host_kills = 0  # of the host's OOM killer before, where the kernel counts none for the leaf
         self.denials = denials
         self._job_pid = -1
         self._more_tasks = more_tasks
@@ -90,6 +92,8 @@ class Runner:
         self.scratch = -1
         self.variables: Mapping[str, str] = {}
         self._trust: Callable[[], None] = lambda: None
+        self.door: Channel | None = None  # of a kernel's: takes descriptors for branches and snapshots
+        self.memory: ZygoteMemory | None = None  # of a kernel's: the memory file that it maps
 
     def lend(self, lent: Lent, trust: Callable[[bytes], None]) -> None:
         """Note that the runner is leased, and what it was lent; `limit` calls *trust* with its certificate."""
@@ -123,6 +127,7 @@ class Runner:
         self.denials.end_check(self.number)
         if self.leaf.needs_ticks:
             self.tick()
+            self.host_kills = oom_kills()
         self.cpu_before = self.leaf.cpu_time()
         if self.leaf.rlimits():
             self._job_pid = self._job()
@@ -219,6 +224,10 @@ class Runner:
         finally:
             self._ticking.release()
 
+    def runnable(self) -> bool:
+        """Whether the job's first task runs now, or waits for a processor; LeewardError, OSError if it has gone."""
+        return is_runnable(self._job_pid if self._job_pid >= 0 else self._job())
+
     def signal(self, number: int) -> bool:
         """Send a signal to the job's process. Returns False if it was gone."""
         try:
@@ -294,6 +303,21 @@ def job_of(init: int) -> int:
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{init}/task/{init}/children") as file:
         return int(file.read().split()[0])
     raise LeewardError(f"init {init} has no child")
+
+
+def is_runnable(task: int) -> bool:
+    """Whether *task*, in the daemon's pid namespace, runs or waits for a processor; OSError if it has gone. proc(5)."""
+    with open(f"/proc/{task}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2][:3] == b" R "
+
+
+def oom_kills() -> int:
+    """Processes that the OOM killer has ended on this host, for any reason; 0 if the kernel doesn't say."""
+    with contextlib.suppress(OSError), open("/proc/vmstat", "rb") as file:
+        for line in file:
+            if line.startswith(b"oom_kill "):
+                return int(line.split()[1])
+    return 0
 
 
 #: Called with the runner, the layer (or ""), and the reason.

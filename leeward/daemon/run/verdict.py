@@ -21,6 +21,7 @@ from leeward.base.dataclass import dataclass, field, replace
 from leeward.errors import PeerError
 from leeward.isolation.cgroup.entry import Usage
 from leeward.spec.job import Job
+from leeward.spec.limits import MIB
 from leeward.spec.outcome import (
     EXIT_INTERNAL,
     EXIT_OUT_OF_MEMORY,
@@ -50,6 +51,8 @@ class Stop(enum.Enum):
     CANCELLED = "cancelled"
     KILLED = "killed"  # by its client, which gets the output so far
     SHUTDOWN = "shutdown"
+    STARVED = "starved"  # its time by the wall's clock is up, and not its own
+    HOST = "host"    # the host runs short of memory, not the job
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class Verdict:
         """The limit that the job has reached, including those that only counters show."""
         if self.outcome is Outcome.OUT_OF_MEMORY:
             return Limit.MEMORY
+        if self.outcome is Outcome.INTERNAL:
+            return self.limit
         if self.limit is None and after.forks_refused > before.forks_refused:
             return Limit.PROCESSES
         if self.limit is None and after.oom_kills > before.oom_kills:
@@ -91,6 +96,13 @@ _WHY: dict[Stop, str] = {
     Stop.SHUTDOWN: "the daemon shut down before the job was over",
 }
 
+#: What the machine did wrong, by the word in the error of its result, with the text.
+_MACHINE: dict[Stop, tuple[str, str]] = {
+    Stop.STARVED: ("Starved", "the machine was too busy: by the wall's clock its time was up, and not by its own"),
+    Stop.HOST: ("HostMemory", "the host ran out of memory, and not the job"),
+}
+_LOST = "WorkerLost"
+
 
 def why_ended(stop: Stop) -> str:
     """The error text of a result whose only reason is *stop*."""
@@ -101,6 +113,8 @@ def stopped(why: Stop, fault: str = "") -> Verdict:
     """The verdict on a job that the daemon has ended; *fault* describes a bug."""
     if why in _STOPPED:
         return Verdict(*_STOPPED[why])
+    if why in _MACHINE:
+        return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=JobError(*_MACHINE[why], ""))
     if why is Stop.KILLED:
         return Verdict(Outcome.SIGNALLED, EXIT_SIGNAL_BASE + signal.SIGKILL, error=JobError("Ended", _WHY[why], ""))
     error = JobError("Bug", fault, "") if why is Stop.BUG else JobError("Ended", _WHY[why], "")
@@ -116,6 +130,27 @@ def replied(parsed: Callable[[], wire.JobReply]) -> Verdict:
     outcome = Outcome.RAISED if reply.raised else Outcome.FINISHED
     return Verdict(outcome, reply.exit_code, reply.limit, reply.error, reply.files, reply.left_out,
                    reply.results, reply.value)
+
+
+def lost(outcome: Outcome, error: JobError | None) -> bool:
+    """Whether the machine has ended a job in a way that another try may not meet."""
+    return outcome is Outcome.INTERNAL and error is not None and error.type in (_LOST, _MACHINE[Stop.HOST][0])
+
+
+#: How far from its limit a job's memory may have been at most when it was ended for that: the kernel charges in batches.
+_NEAR_PART, _NEAR = 16, 4 * MIB
+
+
+def killed_by_host(before: Usage, after: Usage, memory: int) -> bool:
+    """Whether the OOM killer ended a process of a job that never came near its own limit of *memory*."""
+    return after.oom_kills > before.oom_kills and 0 < after.memory_peak < memory - max(memory // _NEAR_PART, _NEAR)
+
+
+def overspent(verdict: Verdict) -> Verdict:
+    """The verdict on a job that has ended by itself, and used more processor time than its limit."""
+    if verdict.outcome not in (Outcome.FINISHED, Outcome.RAISED, Outcome.SIGNALLED):
+        return verdict
+    return replace(verdict, outcome=Outcome.TIMED_OUT, exit_code=EXIT_TIMED_OUT, limit=Limit.CPU)
 
 
 def brought(verdict: Verdict, parsed: Callable[[], wire.JobReply] | None, job: Job) -> Verdict:
@@ -150,7 +185,7 @@ def ended(status: int | None, reason: str, *, oom: bool, fault: Fault | None = N
     if oom and (status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)):
         return Verdict(Outcome.OUT_OF_MEMORY, EXIT_OUT_OF_MEMORY)
     if status is None:
-        return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=JobError("WorkerLost", reason, ""))
+        return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=JobError(_LOST, reason, ""))
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return Verdict(Outcome.SIGNALLED, EXIT_SIGNAL_BASE + number, error=_killed_by(number, fault))

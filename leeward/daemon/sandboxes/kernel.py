@@ -15,19 +15,21 @@ from functools import partial
 from typing import Any
 
 from leeward.base.protocols import Protocol
-from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import JobStart, Ran
 from leeward.daemon.run.branches import KernelBranch
+from leeward.daemon.run.dumping import Dump
 from leeward.daemon.run.execution import Execution
-from leeward.daemon.run.lease import Lease, Turn
+from leeward.daemon.run.lease import BranchTurn, Lease, TakeTurn, Turn
+from leeward.daemon.run.loading import why_not
 from leeward.daemon.run.report import Report
 from leeward.daemon.run.runner_states import after
 from leeward.daemon.run.verdict import bug
-from leeward.errors import Bug, Busy, LeewardError, SessionOver
+from leeward.errors import Bug, Busy, LeewardError, SessionOver, SnapshotFailed
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
-from leeward.spec.outcome import Outcome
+from leeward.spec.outcome import Outcome, Result
 
 #: Requests that may wait for one kernel.
 MOST_WAITING = 64
@@ -84,7 +86,8 @@ class KernelRequest:
     def __init__(self, kernel: LiveKernel, job: Job, done: Done) -> None:
         self._kernel, self.job = kernel, job
         self._done: Done | None = done
-        self.begins: Callable[[], None] | None = None  # for a branch: called when its turn comes
+        #: Does what isn't running a job, with the lease, when its turn comes.
+        self.begins: Callable[[Lease], None] | None = None
 
     @property
     def execution(self) -> Execution | None:
@@ -125,7 +128,8 @@ class Forking:
 
     def answered(self, report: Report) -> None:
         """Take the report of the kernel that was to fork: it has, or it couldn't."""
-        why = _refusal(report)
+        why = why_not(report)
+        why = why and f"its kernel can't fork: {why}"
         report.close()
         if self.process is not None:
             self.process.forked(why)
@@ -140,24 +144,30 @@ class Forking:
             self.request.cancel()  # the request still waits
 
 
-def _refusal(report: Report) -> str:
-    """Why the kernel couldn't fork, by its report; "" if it reports that it has forked."""
-    if report.refusal is not None:
-        return str(report.refusal)
-    result = report.result
-    if result is None or result.outcome is not Outcome.FINISHED or result.exit_code:
-        error = None if result is None else result.error
-        return "its kernel can't fork: " + (f"{error.type}: {error.message}" if error is not None
-                                            else "it ended" if result is None else str(result.outcome))
-    return ""
+class Rolling:
+    """The process that a kernel gets in place of its own, from the rollback's turn until it is there."""
+
+    def __init__(self, kernel: LiveKernel, request: KernelRequest) -> None:
+        self._kernel, self._request = kernel, request
+        self.process: KernelProcess | None = None
+        self.turn = 0  # the kernel's, once the process is its own
+
+    def opened(self, lease: Lease) -> None:
+        self._kernel.rolled(self, self._request, lease)
+
+    def lost(self, why: str) -> None:
+        self._kernel.rolled_lost(self, self._request, why)
 
 
 class LiveKernel:
-    """One kernel of a sandbox: its process, which *start* starts at once and at each reset, and waiting requests."""
+    """
+    One kernel of a sandbox: its process, which *start* starts at once and at each reset, and waiting requests. *told* is
+    called once the first process is there with "", or with the reason why there is none.
+    """
 
     costs = "session"
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: Start, told: Callable[[str], None] = nothing) -> None:
         self._start = start
         self.stage = KernelStage.STARTING
         self._lease: Lease | None = None
@@ -166,12 +176,19 @@ class LiveKernel:
         self._running: KernelRequest | None = None
         self._why = ""
         self._turn = 0  # callbacks of earlier processes are ignored
-        self._begin()
+        self._rolling: Rolling | None = None
+        self._told: Callable[[str], None] = nothing
+        self._begin(start, told)
 
-    def _begin(self) -> None:
+    def _begin(self, start: Start, told: Callable[[str], None] = nothing) -> None:
         self._turn += 1
+        self._told = told
         turn = self._turn
-        self._process = self._start(partial(self._opened, turn), partial(self._lost, turn))
+        self._process = start(partial(self._opened, turn), partial(self._lost, turn))
+
+    def _tell(self, why: str) -> None:
+        told, self._told = self._told, nothing
+        told(why)
 
     def _opened(self, turn: int, lease: Lease) -> None:
         if turn != self._turn or self.stage is not KernelStage.STARTING:
@@ -179,7 +196,7 @@ class LiveKernel:
             return
         self.stage = after("kernel", KERNEL, self.stage, Change.STARTED)
         self._lease = lease
-        self._pump()
+        in_any_case(partial(self._tell, ""), self._pump)
 
     def _lost(self, turn: int, why: str) -> None:
         if turn != self._turn or self.stage in (KernelStage.LOST, KernelStage.CLOSED):
@@ -187,7 +204,12 @@ class LiveKernel:
         self.stage = after("kernel", KERNEL, self.stage, Change.LOST)
         self._why = why
         self._lease = self._process = None
-        self._refuse_all()
+        in_any_case(partial(self._tell, why), self._drop_rolling, self._refuse_all)
+
+    def _drop_rolling(self) -> None:
+        rolling, self._rolling = self._rolling, None
+        if rolling is not None and rolling.process is not None:
+            rolling.process.kill()
 
     def _refuse_all(self) -> None:
         running, self._running = self._running, None
@@ -226,7 +248,7 @@ class LiveKernel:
         request = self._new(job, forking.answered)
         forking.request = request
 
-        def begins() -> None:
+        def begins(lease: Lease) -> None:
             try:
                 process = self._process
                 forking.process = fork(process.process if isinstance(process, Forking) else process, opened,
@@ -234,10 +256,81 @@ class LiveKernel:
             except LeewardError as error:
                 forking.lost(str(error))
                 raise
+            lease.ask(request, BranchTurn)
 
         request.begins = begins
         self._pump()
         return forking
+
+    def snapshot(self, job: Job, dump: Dump) -> None:
+        """Queue, as *job*, a snapshot of the state that the kernel has then, which *dump* takes. Raises as `run`."""
+        def answered(report: Report) -> None:
+            why = why_not(report)
+            report.close()
+            dump.answered(why)
+
+        request = self._new(job, answered)
+
+        def begins(lease: Lease) -> None:
+            dump.begin(lease.held)
+            lease.ask(request, TakeTurn)
+
+        request.begins = begins
+        self._pump()
+
+    def roll_back(self, job: Job, start: Start, told: Callable[[str], None]) -> None:
+        """
+        Queue, as *job*, the exchange of the process for the one that *start* makes; *told* is called with "" when that
+        is there, or with the reason why not: then the kernel goes on as it was. A lost kernel has one again. Raises as
+        `run`.
+        """
+        if self.stage is KernelStage.LOST:
+            self.stage = after("kernel", KERNEL, self.stage, Change.RESET)
+            try:
+                self._begin(start, told)
+            except LeewardError as error:
+                self._lost(self._turn, str(error))
+                raise
+            return
+
+        def answered(report: Report) -> None:
+            why = why_not(report)
+            report.close()
+            told(why)
+
+        request = self._new(job, answered)
+
+        def begins(lease: Lease) -> None:
+            lease.withdraw()
+            rolling = self._rolling = Rolling(self, request)
+            try:
+                rolling.process = start(rolling.opened, rolling.lost)
+            except LeewardError:
+                self._rolling = None
+                raise
+
+        request.begins = begins
+        self._pump()
+
+    def rolled(self, rolling: Rolling, request: KernelRequest, lease: Lease) -> None:
+        """The process of a rollback is there."""
+        if self._rolling is not rolling or self._running is not request:
+            lease.end("it was given up")
+            return
+        before, self._lease, self._process = self._lease, lease, rolling.process
+        self._rolling = None
+        self._turn += 1
+        rolling.turn = self._turn
+        in_any_case(*([partial(before.end, "it was rolled back")] if before is not None else []),
+                    partial(self.ran, request, Report(result=Result(b"", b"", 0, Outcome.FINISHED))))
+
+    def rolled_lost(self, rolling: Rolling, request: KernelRequest, why: str) -> None:
+        """The process of a rollback isn't there, or not any more."""
+        if self._rolling is rolling:
+            self._rolling = None
+            self.ran(request, Report(refusal=SnapshotFailed(why)))
+        elif rolling.turn:
+            self._lost(rolling.turn, why)
 
     def _pump(self) -> None:
         if self._lease is None or self._running is not None or not self._waiting:
@@ -247,11 +340,11 @@ class LiveKernel:
             if request.begins is None:
                 self._lease.run(request)
             else:
-                request.begins()
-                self._lease.branch(request)
+                request.begins(self._lease)
         except LeewardError as error:
             self._running = None
-            request.answer(Report(refusal=Busy(f"the kernel can't run it: {error}")))
+            request.answer(Report(refusal=error if isinstance(error, SnapshotFailed) else
+                                  Busy(f"the kernel can't run it: {error}")))
 
     # --- the fast path --------------------------------------------------------
 
@@ -302,7 +395,7 @@ class LiveKernel:
         self._give_up("it was reset")
         self.stage = after("kernel", KERNEL, self.stage, Change.RESET)
         try:
-            self._begin()
+            self._begin(self._start)
         except LeewardError as error:
             self._lost(self._turn, str(error))
             raise
@@ -317,7 +410,8 @@ class LiveKernel:
         self._turn += 1
         lease, self._lease = self._lease, None
         process, self._process = self._process, None
-        in_any_case(self._refuse_all, *([partial(lease.end, why)] if lease is not None else []),
+        in_any_case(partial(self._tell, why), self._drop_rolling, self._refuse_all,
+                    *([partial(lease.end, why)] if lease is not None else []),
                     *([process.kill] if process is not None else []))
 
     def broken(self, error: Exception) -> None:

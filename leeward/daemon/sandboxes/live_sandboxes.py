@@ -22,6 +22,7 @@ from leeward.daemon.sandboxes.parting import KEPT_S, Parting
 from leeward.daemon.sandboxes.registry import Reason, Registry, RegistryEntry, State
 from leeward.daemon.sandboxes.reserve import Reserve
 from leeward.daemon.sandboxes.sandbox import LiveSandbox
+from leeward.daemon.sandboxes.snapshots import Snapshots
 from leeward.daemon.sandboxes.terms import SandboxFacts, SandboxTerms
 from leeward.daemon.worker.opener import Opener
 from leeward.errors import Bug, Busy, LeewardError, Refused, RequestRejected, SandboxOver
@@ -57,13 +58,16 @@ SandboxEntry: TypeAlias = RegistryEntry[Held]
 class LiveSandboxes:
     """
     Opens, finds and ends the sandboxes of all users. *own* returns the places of the host that no sandbox is given,
-    *reserve* the bytes that stay free in file systems to which a user's sandboxes can write. `seated` is called with the
-    number of each sandbox's runner, its id, and its client's settings for egress.
+    *reserve* the bytes that stay free in file systems to which a user's sandboxes can write, *snapshots* the bytes that a
+    user's snapshots may take, *snapshot_idle* the seconds after which an unused one is removed. `seated` is called with
+    the number of each sandbox's runner, its id, and its client's settings for egress.
     """
 
     def __init__(self, reactor: Reactor, pool: Pool, terms: Callable[[], SandboxTerms],
                  wall: Callable[[], float] = time.time, own: Callable[[], Sequence[str]] = tuple,
-                 book: EventBook | None = None, reserve: Callable[[int], int] = lambda _user: 0) -> None:
+                 book: EventBook | None = None, reserve: Callable[[int], int] = lambda _user: 0,
+                 snapshots: Callable[[int], int] = lambda _user: 0,
+                 snapshot_idle: Callable[[], float] = lambda: 3600.0) -> None:
         self._reactor, self._pool, self._terms, self._wall = reactor, pool, terms, wall
         self._book = book
         self.reactor, self.now = reactor, reactor.now
@@ -71,6 +75,7 @@ class LiveSandboxes:
         self.seated: Callable[[int, str, Any], None] = lambda _runner, _sandbox, _egress: None
         self._registry: Registry[Held] = Registry(since=wall())
         self._reserve = Reserve(reactor, reserve, lambda name, why: self._end(name, Reason.FILES, why))
+        self.snapshots = Snapshots(reactor, snapshots, snapshot_idle, wall)
         self._timer: Timer | None = None
         self._input: dict[int, int] = {}
 
@@ -320,7 +325,7 @@ class LiveSandboxes:
         if self._timer is not None:
             self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
-                    self._reserve.close, self.opener.close)
+                    self._reserve.close, self.opener.close, self.snapshots.close)
 
 
 def _used(sandbox: LiveSandbox) -> dict[str, Any]:

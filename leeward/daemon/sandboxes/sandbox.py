@@ -34,6 +34,7 @@ from leeward.spec.outcome import EXIT_INTERNAL, JobError, Outcome, Result
 if TYPE_CHECKING:
     from leeward.daemon.pool.sessions import Cancellable
     from leeward.daemon.run.beside import Interpreter
+    from leeward.daemon.run.dumping import Dump, KernelState
     from leeward.daemon.run.launch import Exit
     from leeward.daemon.run.lease import Lease
     from leeward.daemon.run.live_process import LiveProcess
@@ -216,9 +217,32 @@ class LiveSandbox:
                         memory_peak=ran.memory_peak)
         self._report_end(0, "", Report(result=result, answered=True))
 
-    def open_kernel(self) -> int:
-        """Open a kernel, and return its number; Busy at the limit on processes, or if it can't be started."""
-        return self._add_kernel(lambda *how: self._here().kernel(self.facts.limits, *how))
+    def open_kernel(self, state: KernelState | None = None, told: Callable[[str], None] = nothing, *,
+                    same: bool = False) -> int:
+        """
+        Open a kernel, and return its number; Busy at the limit on processes, or if it can't be started. It begins as the
+        copy of *state*, if that is given, with the *same* random numbers or others; *told* is called with "" when it is
+        there, or with the reason why it isn't.
+        """
+        states = iter([state])  # a reset gives it a fresh process
+
+        def start(opened: Callable[[Lease], None], lost: Callable[[str], None]) -> KernelProcess:
+            return self._here().kernel(self.facts.limits, opened, lost, next(states, None), same=same)
+
+        return self._add_kernel(start, told)
+
+    def snapshot(self, number: int, dump: Dump) -> None:
+        """Have *dump* take the state of the kernel *number*; SessionOver or Busy as `LiveKernel.run`."""
+        self._here()
+        self.kernel(number).snapshot(Job(code=b"", limits=self.facts.limits), dump)
+
+    def roll_back(self, number: int, state: Callable[[], KernelState], told: Callable[[str], None], *,
+                  same: bool) -> None:
+        """Give the kernel *number* what *state* returns then; *told* and errors as `LiveKernel.roll_back`."""
+        limits = self.facts.limits
+        self.kernel(number).roll_back(
+            Job(code=b"", limits=limits),
+            lambda opened, lost: self._here().kernel(limits, opened, lost, state(), same=same), told)
 
     def fork_kernel(self, number: int) -> int:
         """
@@ -239,12 +263,12 @@ class LiveSandbox:
 
         return self._add_kernel(start)
 
-    def _add_kernel(self, start: Start) -> int:
+    def _add_kernel(self, start: Start, told: Callable[[str], None] = nothing) -> int:
         self._check_room()
         if len(self._kernels) >= MOST_KERNELS:
             raise Busy(f"the sandbox has {len(self._kernels)} kernels, all that it may have: close one")
         try:
-            kernel = LiveKernel(start)
+            kernel = LiveKernel(start, told)
         except Refused:
             raise
         except LeewardError as error:
@@ -259,6 +283,11 @@ class LiveSandbox:
         if kernel is None:
             raise SessionOver(f"the sandbox has no kernel {number}: it never had, or it was closed")
         return kernel
+
+    def forget_kernel(self, number: int) -> None:
+        """Close the kernel *number*, if it is there: it has not become what it was opened for."""
+        if number in self._kernels:
+            self.close_kernel(number)
 
     def close_kernel(self, number: int) -> None:
         self.kernel(number).close()

@@ -20,7 +20,7 @@ from leeward.daemon.pool.egress_record import EVERYBODY
 from leeward.daemon.run.report import Arena as Results
 from leeward.daemon.run.verdict import bug
 from leeward.daemon.sandboxes.live_sandboxes import SandboxEntry
-from leeward.daemon.serving import inbox, profiles
+from leeward.daemon.serving import inbox, profiles, snapshots
 from leeward.daemon.serving.flight import Flight
 from leeward.daemon.serving.inbox import RequestArena
 from leeward.daemon.serving.intake import job_of
@@ -35,10 +35,23 @@ from leeward.wire import fetches, outline
 from leeward.wire import requests as wire
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
 from leeward.wire.frames import MAX_TEXT, VERSION, decode, decode_in_place
-from leeward.wire.sandbox_requests import SandboxDock, SandboxList, SandboxOpen, SandboxRequest
+from leeward.wire.sandbox_requests import (
+    SandboxDock,
+    SandboxList,
+    SandboxOpen,
+    SandboxRequest,
+    SnapshotExport,
+    SnapshotImport,
+    SnapshotInfo,
+    SnapshotList,
+    SnapshotRead,
+    SnapshotRemove,
+    SnapshotWrite,
+)
 from leeward.wire.schema import Operation
 
 if TYPE_CHECKING:
+    from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes
     from leeward.daemon.serving.connection import Connection
     from leeward.daemon.serving.server import Server
 
@@ -251,7 +264,7 @@ class Operations:
 
     @point("daemon.ping")
     def _ping(self, _request: wire.Ping) -> Mapping[str, Any]:
-        return {"version": __version__, "wire": VERSION, "caps": caps(self._server.config)}
+        return {"version": __version__, "wire": VERSION, "caps": caps(self._server.config, self._server.jobs.most_jobs)}
 
     def _status(self, request: wire.Status) -> Mapping[str, Any] | None:
         own, exchange = self._server.status(), self._server.exchange
@@ -320,6 +333,10 @@ def _in_sandbox(serve: Callable[[Sandboxes, Any, SandboxEntry], Answer]) -> Hand
     return handler
 
 
+def _of_user(serve: Callable[[LiveSandboxes, Any, int], Answer]) -> Handler:
+    return lambda of, request: serve(of._server.desk, request, of._flight.user)
+
+
 #: What serves each kind of request, and those that are based on it: with a map, or the whole parcel; None if the answer
 #: comes later. A request is admitted first, as its operation says.
 _SERVES: Mapping[type, Handler] = {
@@ -345,6 +362,10 @@ _SERVES: Mapping[type, Handler] = {
     wire.Interrupt: lambda of, request: of._flight.sessions.interrupt(request),
     SandboxDock: Operations._dock,
     SandboxOpen: Operations._open_sandbox,
+    SnapshotList: lambda of, _: snapshots.rows(of._server.desk, of._flight.user),
+    **{kind: _of_user(serve) for kind, serve in (
+        (SnapshotInfo, snapshots.info), (SnapshotRemove, snapshots.remove), (SnapshotExport, snapshots.export),
+        (SnapshotRead, snapshots.read), (SnapshotImport, snapshots.begin_import), (SnapshotWrite, snapshots.write))},
     SandboxList: lambda of, request: page(of._server.desk, of._flight.user, request.after),
     **{kind: _in_sandbox(serve) for kind, serve in IN_SANDBOX.items()},
 }

@@ -27,7 +27,7 @@ from leeward.daemon.sandboxes.program import MOST_WAITING, LiveProgram
 from leeward.daemon.sandboxes.registry import Life, State
 from leeward.daemon.sandboxes.sandbox import LiveSandbox
 from leeward.daemon.sandboxes.terms import ProgramTerms, SandboxFacts, terms_of
-from leeward.daemon.serving import profiles
+from leeward.daemon.serving import profiles, snapshots
 from leeward.daemon.serving import sandbox_calls as calls
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.waiting import Later
@@ -344,7 +344,11 @@ class Sandboxes:
             raise
         call.taken_back = call.job.cancel
 
-    def open_kernel(self, request: wire.KernelOpen, entry: SandboxEntry) -> Mapping[str, Any]:
+    def open_kernel(self, request: wire.KernelOpen, entry: SandboxEntry) -> Mapping[str, Any] | None:
+        if request.snapshot:
+            snapshots.open_kernel(self._desk, self._flight, request, entry,
+                                  partial(self._opened_kernel, request, entry.sandbox.sandbox))
+            return None
         return self._opened_kernel(request, entry.sandbox.sandbox, entry.sandbox.sandbox.open_kernel())
 
     def _opened_kernel(self, request: wire.KernelOpen | wire.KernelFork, sandbox: LiveSandbox,
@@ -535,6 +539,8 @@ IN_SANDBOX: Mapping[type[wire.SandboxRequest], Callable[..., Mapping[str, Any] |
         "interrupted": entry.sandbox.sandbox.kernel(request.kernel).interrupt()},
     wire.KernelReset: Sandboxes.reset_kernel,
     wire.KernelFork: Sandboxes.fork_kernel,
+    wire.KernelSnapshot: lambda of, request, entry: snapshots.take(of._desk, of._flight, request, entry),
+    wire.KernelRollback: lambda of, request, entry: snapshots.roll_back(of._desk, of._flight, request, entry),
     wire.KernelBind: lambda of, request, entry: of.seats.bind(request, entry),
     wire.KernelClose: Sandboxes.close_kernel,
     wire.ProcessRun: Sandboxes.run,

@@ -97,7 +97,9 @@ class Server:
         self._lent: dict[int, LentFiles] = {}
         self.most_lent = FILES if shares is None else min(FILES, shares.spare)
         self.desk: LiveSandboxes = LiveSandboxes(reactor, jobs, terms, own=self._own, book=self.watcher.events,
-                         reserve=lambda user: max(self.config.folder_reserve, self.quotas.of(user).folder_reserve))
+                         reserve=lambda user: max(self.config.folder_reserve, self.quotas.of(user).folder_reserve),
+                         snapshots=lambda user: self.quotas.of(user).snapshot_memory or self.config.snapshot_memory,
+                         snapshot_idle=lambda: self.config.snapshot_idle)
         self.egress = EgressRecord()
         self.asks: AskBook = AskBook(reactor, self.egress)
         self.fetch: Fetch = no_fetch

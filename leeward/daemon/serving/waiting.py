@@ -177,6 +177,7 @@ class _WaitingTake:
     def found(self) -> Mapping[str, Any] | None:
         out = self.output.since(self.output.out, self.request.stdout)
         err = self.output.since(self.output.err, self.request.stderr)
+        self.output.seen = self.output.seen or bool(out or err)
         return _output(out, err, running=True) if out or err else None
 
 

@@ -25,7 +25,7 @@ WAITS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 REASONS = (*(str(outcome) for outcome in Outcome if outcome is not Outcome.FINISHED), "cancelled")
 #: Why a request was refused, as docs/wire.md has it.
 KINDS = ("busy", "queue_timeout", "shutting_down", "cancelled", "bad_request", "version", "session_over",
-         "sandbox_over", "process_over", "pool_failed", "forbidden",
+         "sandbox_over", "process_over", "snapshot_failed", "pool_failed", "forbidden",
          "internal")
 #: Why a connection was refused.
 PEERS = ("forbidden", "busy", "protocol")

@@ -19,6 +19,7 @@ from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.worker import java_store
 from leeward.daemon.worker.idmaps import write_id_maps
 from leeward.daemon.worker.orphans import reap
+from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.isolation.cgroup.entry import Entry
 from leeward.isolation.channel import Channel
 from leeward.spec import machine
@@ -35,6 +36,7 @@ class Keeper:
         self.gone = False  # the keeper has ended, or will not be made
         self.listeners: list[int] = []
         self.ptmx = -1  # a descriptor of the file by which terminals are opened; -1 if sandboxes have none
+        self.memory: ZygoteMemory | None = None
         self.rested = self.proved = False
         self.lent = False  # a socket of its network namespace may be outside: no further job may have that
         self._reactor = reactor
@@ -61,9 +63,12 @@ class Keeper:
         self._far_end.close()
         return self._channel.fileno()
 
-    def made(self, pid: int, pidfd: int) -> None:
-        """Note that the keeper exists, and take *pidfd*; the worker watches it, and calls `collect` at its end."""
-        self.pid, self._pidfd = pid, pidfd
+    def made(self, pid: int, pidfd: int, memory: ZygoteMemory | None) -> None:
+        """
+        Note that the keeper exists and maps *memory*, and take *pidfd*; the worker watches it, and calls `collect` at its
+        end.
+        """
+        self.pid, self._pidfd, self.memory = pid, pidfd, memory
 
     def map(self, inside: int, ids: tuple[int, int]) -> None:
         """Write the keeper's id maps, of *inside* to the host's *ids*, and let it continue; KernelRefusal, OSError."""

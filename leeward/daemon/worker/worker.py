@@ -30,6 +30,7 @@ from leeward.daemon.worker.keeper import make_keeper
 from leeward.daemon.worker.leasing import Leasing
 from leeward.daemon.worker.orphans import reap, reap_orphans
 from leeward.daemon.worker.terms import WorkerSettings
+from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.errors import KernelRefusal, LeewardError, PeerError
 from leeward.isolation.cgroup.entry import Leaf, WorkerGroup
 from leeward.wire import control
@@ -71,6 +72,7 @@ class Worker:
 
     costs = "worker"
     outdated = False  # another zygote has followed the one that made this worker's keeper
+    lean = False  # it was made for a while, and has no spares
 
     def __init__(self, reactor: Reactor, slot: int, ids: tuple[int, int], group: WorkerGroup, terms: WorkerSettings,
                  workforce: Workforce) -> None:
@@ -99,9 +101,9 @@ class Worker:
         """Wait for the keeper's messages: its order was sent."""
         self._reactor.watch(self.keeper.ordered(), READ, self._on_message)
 
-    def made(self, message: control.Made, pidfd: int) -> None:
-        """Write the id maps of the keeper, which exists now, and let it continue."""
-        self.keeper.made(message.pid, pidfd)
+    def made(self, message: control.Made, pidfd: int, memory: ZygoteMemory | None = None) -> None:
+        """Write the id maps of the keeper, which exists now and maps *memory*, and let it continue."""
+        self.keeper.made(message.pid, pidfd, memory)
         self._reactor.watch(pidfd, READ, self._on_keeper_end)
         if self.state is not WorkerState.MAKING:
             return

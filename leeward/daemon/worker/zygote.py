@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
+from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.daemon.worker.zygote_start import StartedZygote
 from leeward.errors import Bug, LeewardError, PeerError
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
@@ -33,17 +34,17 @@ _MOST_SAID = 64 << 10
 class Zygote:
     """
     One zygote process, which this object owns, and which is ready some time after it was given the workers' plan.
-    *said* is called with output of the zygote or a keeper on stderr, *made* with a message and the keeper's pidfd,
-    which the callee owns, *gone* once. *snapshot* says whether its memory is a file's, so that clones don't copy its
-    page tables: "taken", "off", or "none: " and the reason; PENDING until it is ready. *importing* is the module of
-    `preload` that it imports at the moment, or "".
+    *said* is called with output of the zygote or a keeper on stderr, *made* with a message, the keeper's pidfd, which
+    the callee owns, and the memory file that the keeper maps, *gone* once. *snapshot* says whether its memory is a
+    file's, so that clones don't copy its page tables: "taken", "off", or "none: " and the reason; PENDING until it is
+    ready. *importing* is the module of `preload` that it imports at the moment, or "".
     """
 
     costs = "zygote"
 
     def __init__(self, reactor: Reactor, hatched: StartedZygote, *,
                  ready: Callable[[], None],
-                 made: Callable[[control.Made, int], None],
+                 made: Callable[[control.Made, int, ZygoteMemory | None], None],
                  failed: Callable[[control.Failed], None],
                  said: Callable[[str], None],
                  gone: Callable[[], None]) -> None:
@@ -52,6 +53,7 @@ class Zygote:
         self._heard = 0
         self.snapshot = PENDING
         self.importing = ""
+        self.memory: ZygoteMemory | None = None
         self.process, self._channel, self._preload = hatched.process, hatched.channel, hatched.preload
         self._channel.socket.setblocking(False)
         reactor.watch(self._channel.fileno(), READ, self._on_message)
@@ -89,13 +91,14 @@ class Zygote:
         if isinstance(message, control.Made) and not fds:
             self._failed(control.Failed(message.slot, "", "no descriptor was left for its keeper's pidfd"))
         elif isinstance(message, control.Made):
-            self._made(message, fds[0])
+            self._made(message, fds.pop(0), self.memory)
         elif isinstance(message, control.Failed):
             self._failed(message)
         elif isinstance(message, control.Importing):
             self.importing = dict(enumerate(self._preload)).get(message.number, "")
         elif isinstance(message, control.Ready):
             self.snapshot = message.report.get("snapshot", PENDING)[:_MOST_OF_SNAPSHOT]
+            self.memory = ZygoteMemory(fds.pop()) if fds else None
             self._hear_out()  # output until now is that of imported modules, and no failure
             self._ready()
 

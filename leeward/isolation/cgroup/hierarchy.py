@@ -7,6 +7,8 @@ Source:    cgroups(7), proc_pid_mountinfo(5), proc_meminfo(5), admin-guide/cgrou
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import posixpath
 from collections.abc import Iterable, Iterator
 
@@ -76,20 +78,85 @@ def least(meminfo: str, limits: Iterable[str]) -> int:
     The smallest of the host's memory (*meminfo* is /proc/meminfo) and *limits*, texts of control files, in bytes. A
     text that isn't a number means no limit.
     """
-    total = next(int(line.split()[1]) << 10 for line in meminfo.splitlines() if line.startswith("MemTotal:"))
-    return min([total, *(int(text) for text in map(str.strip, limits) if text.isdecimal())])
+    return min([_row(meminfo, "MemTotal"), *(int(text) for text in map(str.strip, limits) if text.isdecimal())])
+
+
+def memory_left() -> tuple[int, int]:
+    """
+    The memory that this daemon may use, and how much of it is left, in bytes: the host's, or less where a cgroup above
+    has a limit. Caches count as left.
+    """
+    with open("/proc/meminfo", encoding="ascii") as file:
+        meminfo = file.read()
+    total, left = (_row(meminfo, name) for name in ("MemTotal", "MemAvailable"))
+    for limit_file in _bounded():
+        with contextlib.suppress(OSError, ValueError, StopIteration):  # the group, or its limit, may have gone
+            bound, free = _left_in(limit_file)
+            total, left = min(total, bound), min(left, free)
+    return total, left
+
+
+def processors() -> float:
+    """The processors that this process may use: those that it may run on, or less where a cgroup above has a quota."""
+    bounds = [float(len(os.sched_getaffinity(0)))]
+    for each in here():
+        names = ("cpu.max",) if each.version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        for folder in _folders(each, "cpu"):
+            with contextlib.suppress(OSError, ValueError, IndexError):  # version 2's root has none
+                words = [word for name in names for word in _text(f"{folder}/{name}").split()]
+                quota, period = int(words[0]), int(words[1])  # "max": no number
+                bounds += [quota / period] if quota > 0 else []
+    return min(bounds)
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read()
+
+
+def _folders(each: Hierarchy, controller: str) -> Iterator[str]:
+    """The folders of this process's group in a hierarchy with *controller*, and of those above, up to the mount."""
+    folder = each.own
+    while (each.version == 2 or controller in each.controllers) and folder.startswith(each.mount):
+        yield folder
+        if folder == each.mount:
+            break
+        folder = posixpath.dirname(folder)
+
+
+def _row(meminfo: str, name: str) -> int:
+    return next(int(line.split()[1]) << 10 for line in meminfo.splitlines() if line.startswith(f"{name}:"))
+
+
+@functools.cache
+def _bounded() -> tuple[str, ...]:
+    """The control files that had a limit below the host's memory when this was first asked."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        total = _row(file.read(), "MemTotal")
+    found = []
+    for path in limit_files(here()):
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+            if int(file.read()) < total:
+                found.append(path)
+    return tuple(found)
+
+
+def _left_in(limit_file: str) -> tuple[int, int]:
+    folder, name = posixpath.split(limit_file)
+    used, row = (("memory.current", "inactive_file ") if name == "memory.max" else
+                 ("memory.usage_in_bytes", "total_inactive_file "))
+    with (open(limit_file, encoding="ascii") as limit, open(f"{folder}/{used}", encoding="ascii") as usage,
+          open(f"{folder}/memory.stat", encoding="ascii") as stat):
+        bound = int(limit.read())
+        cached = next(int(line.split()[1]) for line in stat if line.startswith(row))
+        return bound, max(0, bound - int(usage.read()) + cached)
 
 
 def limit_files(hierarchies: Iterable[Hierarchy]) -> Iterator[str]:
     """The control files that may have a limit: those of this process's groups and of the groups above, up to the mount."""
     for each in hierarchies:
         name = "memory.max" if each.version == 2 else "memory.limit_in_bytes"
-        folder = each.own
-        while (each.version == 2 or "memory" in each.controllers) and folder.startswith(each.mount):
-            yield f"{folder}/{name}"
-            if folder == each.mount:
-                break
-            folder = posixpath.dirname(folder)
+        yield from (f"{folder}/{name}" for folder in _folders(each, "memory"))
 
 
 def _limits(hierarchies: Iterable[Hierarchy]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from leeward import AsyncClient, AsyncSession, Client, Session
 from leeward.client import options
 from leeward.daemon.config import EGRESS, Config
 from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, PROFILES, RENAMED, TABLES, USERS
-from leeward.spec.limits import ADJUSTABLE, OVERFLOW
+from leeward.spec.limits import ADJUSTABLE, OF_JOBS, OVERFLOW
 from leeward.wire.requests import Execute, SessionOpen
 from leeward_cli.full import cli
 from leeward_cli.options import DAEMON, JOB, OPTIONS, Option, flag, number
@@ -79,7 +79,7 @@ def test_an_options_help_gives_its_default(option: Option) -> None:
     if given is not None:
         assert given[1] == (("off", "on")[default] if isinstance(default, bool) else str(default))
     else:
-        assert default in ("", (), False)
+        assert default in ("", (), False, -1)
 
 
 def test_every_key_has_one_place_in_the_configuration() -> None:
@@ -111,7 +111,7 @@ def test_the_clients_options_are_the_requests_fields() -> None:
     # Of functions; a policy, in the field egress; an environment of that name; and what isn't sent.
     one_field = {"call_timeout", "stop_clock", "allow_network", "packages", *options.ArrivalOptions.__annotations__}
     assert one_field <= asked
-    assert asked - one_field == (request - {"id", "session", "code", "limits"}) | {*ADJUSTABLE, OVERFLOW}
+    assert asked - one_field == (request - {"id", "session", "code", "limits"}) | {*OF_JOBS, OVERFLOW}
     ours = {"packages", *options.ArrivalOptions.__annotations__}
     assert keywords(options.execute_fields) == set(options.Options.__annotations__) - ours
 
@@ -141,7 +141,7 @@ def test_both_sessions_have_the_same_options() -> None:
 
 def test_exec_has_options_of_the_clients() -> None:
     """Under the same name, but for what is the command's own."""
-    named = {"module" if "-m" == option.name else option.name[2:] for option in OPTIONS["exec"]
+    named = {"module" if "-m" == option.name else option.name[2:].replace("-", "_") for option in OPTIONS["exec"]
              if option.name not in COMMANDS_OWN}
 
     assert named <= set(options.Options.__annotations__)

@@ -47,6 +47,7 @@ def box(stand: Stand) -> Iterator[str]:
 
 @pytest.mark.parametrize(("words", "text"), [
     (("sandbox", "list"), "you have no sandbox; `leeward sandbox new` opens one"),
+    (("snapshot", "list"), "you have no snapshot; a kernel's `snapshot()` takes one"),
     (("agent", "list"), "no agent runs; `leeward agent start` starts one"),
     (("env", "list", "--config=CONFIG"), "there is no environment; `leeward env create` makes one"),
 ])

@@ -64,7 +64,8 @@ class Options(ctypes.Structure):
         ("stdin_data", ctypes.c_char_p), ("stdin_length", ctypes.c_size_t), ("deadline", ctypes.c_double),
         ("idempotent", ctypes.c_int32), ("no_retry", ctypes.c_int32), ("label", ctypes.c_char_p),
         ("no_retry_busy", ctypes.c_int32), ("display", ctypes.c_int32),
-        ("overflow", ctypes.c_int32), ("descriptors", ctypes.c_uint64),
+        ("overflow", ctypes.c_int32), ("descriptors", ctypes.c_uint64), ("wall", ctypes.c_double),
+        ("cpu_time", ctypes.c_double),
     )
 
 
@@ -188,6 +189,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "display": {"code": b"1", "display": True, "collect": ["x"], "timeout": 1.0},
     "an overflow alone": {"code": b"1", "overflow": "cut"},
     "descriptors alone": {"code": b"1", "descriptors": 2048},
+    "both clocks": {"code": b"1", "timeout": 1.5, "wall": 60.0, "cpu_time": 0.5},
     "a hard limit": {"code": b"1", "overflow": "end", "timeout": 1.5, "output": 1000},
     "many": {"code": b"", "args": [str(number) for number in range(70)], "collect": ["x"] * 16},
 }
@@ -205,6 +207,7 @@ def test_both_clients_send_the_same_bytes(c_inside: ctypes.CDLL, what: str) -> N
     options = Options(
         timeout=asked.get("timeout", 0), memory=asked.get("memory", 0), output=asked.get("output", 0),
         processes=asked.get("processes", 0), descriptors=asked.get("descriptors", 0),
+        wall=asked.get("wall", 0.0), cpu_time=asked.get("cpu_time", 0.0),
         stdin_data=asked.get("stdin"), stdin_length=len(asked.get("stdin", b"")),
         name=asked["name"].encode() if "name" in asked else None,
         module=asked["module"].encode() if "module" in asked else None,

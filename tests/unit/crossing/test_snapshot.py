@@ -132,7 +132,7 @@ def test_what_cannot_be_taken_is_told_with_its_reason(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(("held", "told"), [
     (True, "taken"), (False, "none: no memory file can hold what it has written")])
 def test_a_file_that_cannot_hold_it_is_told(held: bool, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = snapshot.native.Snapshot([])
+    memory = snapshot.native.MemorySnapshot([])
     monkeypatch.setattr(memory, "take", lambda *, huge: held and huge)
 
     assert told == snapshot.take(memory)

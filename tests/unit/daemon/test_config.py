@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit.configured import loaded, written
-from leeward.daemon.config import EGRESS, Config, live, quotas
+from leeward.daemon.config import EGRESS, Config, caps, jobs_beyond, live, quotas
 from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, LIMIT_KEYS, PROFILES, TABLES, USERS
 from leeward.errors import BadRequest
 from leeward.spec.limits import Limits
@@ -18,7 +18,7 @@ from leeward.spec.limits import Limits
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
     """The table is the documentation; nothing is outside it."""
     assert {item.name for item in dataclasses.fields(Config)} == {*KEYS, *TABLES, USERS, ENVIRONMENTS, PROFILES, EGRESS}
-    assert {item.name for item in dataclasses.fields(Limits)} - {"cuts_output"} == set(LIMIT_KEYS)  # requests have that
+    assert {item.name for item in dataclasses.fields(Limits)} - {"cuts_output", "cpu_time", "wall"} == set(LIMIT_KEYS)
 
 
 def test_quotas_are_resolved_by_user(home: Path, tmp_path: Path) -> None:
@@ -89,3 +89,17 @@ def test_tables_of_later_files_win_key_by_key(home: Path, tmp_path: Path) -> Non
     assert ("/b", 9) == (config.environments["data"].path, config.environments["data"].max)
     assert ("python", 7) == (config.profiles["x"].base, config.profiles["x"].max)
     assert ["environments", "profiles"] == live(Config(), config)[1][-2:]
+
+
+@pytest.mark.parametrize(("config", "memory", "most"), [
+    (Config(), 24 << 30, 256), (Config(), 1 << 30, 28), (Config(), 64 << 20, 0), (Config(max_jobs=0), 24 << 30, 0),
+    (Config(max_jobs=4), 24 << 30, 0), (Config(max_jobs=500), 1 << 30, 496), (Config(shards=2), 24 << 30, 0),
+])
+def test_workers_for_jobs_are_as_many_as_memory_carries_or_as_asked_for(config: Config, memory: int, most: int) -> None:
+    assert most == jobs_beyond(config, memory)
+
+
+def test_clients_are_told_how_many_jobs_run_at_once() -> None:
+    """The workers of shards count, too."""
+    assert (4, 260) == (caps(Config(), 260)["workers"], caps(Config(), 260)["jobs"])
+    assert 8 == caps(Config(pool_size=8, shards=2), 4)["jobs"]

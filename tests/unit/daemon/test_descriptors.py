@@ -211,3 +211,29 @@ def test_the_hard_limit_is_raised_where_that_is_allowed(hard: int, may: bool, ra
         RLIMIT_NOFILE=7, RLIM_INFINITY=-1, getrlimit=lambda _: (hard, hard), setrlimit=setrlimit))
     assert raised is descriptors.raise_limit()
     assert [(65536, 65536)] * (20_000 == hard) == asked
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(("limit", "room"), [(1024, 0), (4096, 60), (20_000, 60), (65536, 200)])
+def test_workers_for_jobs_have_what_is_for_sessions_and_half_of_the_rest(driver, limit: int, room: int) -> None:
+    def divide(jobs: int):
+        return shares(limit, driver, workers=4, spares=1, asked=512, metrics=False, room=room, jobs=jobs)
+
+    without, got = divide(0), divide(10_000)
+    beyond, more = got.beyond, got.pool - without.pool
+    of_sessions = got.room * beyond.session if got.bounds == descriptors.NO_BOUNDS else 0
+    assert 0 == without.beyond.jobs
+    assert got.pool + got.connections + got.results + got.arenas + descriptors.OWN + descriptors.PASSING <= limit
+    assert beyond.jobs * beyond.job <= beyond.descriptors == more + of_sessions
+    assert beyond.jobs >= beyond.left(got.room)
+    assert beyond.left(got.room) * beyond.job + of_sessions <= beyond.descriptors or not of_sessions
+    assert beyond.job < beyond.session or not beyond.jobs
+
+
+def test_workers_for_jobs_with_the_usual_limits() -> None:
+    def jobs(limit: int) -> int:
+        return shares(limit, V1Driver, workers=4, spares=1, asked=1024, metrics=False, room=92, further=64,
+                      jobs=256).beyond.jobs
+
+    assert [0, 256] == [jobs(1024), jobs(65536)]
+    assert 150 < jobs(20_000) < 256

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from leeward.errors import BadRequest
-from leeward.spec.limits import CEILINGS, GIB, MIB, Limits, adjusted, of_sandbox
+from leeward.spec.limits import CEILINGS, GIB, MIB, OF_JOBS, Limits, adjusted, of_sandbox
 
 
 def test_defaults_are_the_documented_ones():
@@ -53,3 +53,15 @@ def test_a_sandboxs_files_grow_up_to_their_ceiling_and_never_shrink() -> None:
 def test_a_job_is_told_who_can_ask_for_files() -> None:
     with pytest.raises(BadRequest, match="the opening of a live sandbox can ask for it"):
         adjusted(Limits(), CEILINGS, {"files": 128 * MIB})
+
+
+def test_a_fresh_job_can_ask_for_both_clocks() -> None:
+    """Up to the ceiling of time; nothing else can."""
+    asked = adjusted(Limits(), CEILINGS, {"time": 1, "cpu_time": 2, "wall": 600}, OF_JOBS)
+    assert (1.0, 2.0, 600.0) == (asked.time, asked.cpu_time, asked.wall)
+    for limits, said in (({"wall": 601}, "ceiling 600"), ({"wall": 29}, "below the limit time=30"),
+                         ({"cpu_time": 0}, "below the least"), ({"cpu_time": "1"}, "finite float")):
+        with pytest.raises(BadRequest, match=said):
+            adjusted(Limits(), CEILINGS, limits, OF_JOBS)
+    with pytest.raises(BadRequest, match="a fresh job can ask for it"):
+        adjusted(Limits(), CEILINGS, {"cpu_time": 1})

@@ -18,7 +18,7 @@ from leeward.daemon.sandboxes.registry import Reason
 from leeward.daemon.serving import connection, inbox
 from leeward.errors import BY_KIND
 from leeward.inside import file_content
-from leeward.spec.limits import ADJUSTABLE, OVERFLOW
+from leeward.spec.limits import OF_JOBS, OVERFLOW
 from leeward.spec.outcome import LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire import (
     answers,
@@ -58,7 +58,7 @@ def test_every_operation_and_answer(page: str) -> None:
     """None is missing, none is made up; the fields of requests are written by packaging/wire_files.py."""
     assert set(OPERATIONS) == set(re.findall(r"^### `(\w+)`$", page, re.MULTILINE))
     request, answer = section(page, "execute").split("The answer:")
-    assert {*ADJUSTABLE, OVERFLOW} == rows(request.split("| limit |")[1])
+    assert {*OF_JOBS, OVERFLOW} == rows(request.split("| limit |")[1])
     for name, operation in OPERATIONS.items():
         if operation.answers is not answers.RESULT and name not in ("process_wait", "sandbox_extend"):  # as another's
             for part in operation.answers.keys() - {"arenas?"}:
@@ -68,7 +68,8 @@ def test_every_operation_and_answer(page: str) -> None:
     assert set(OPERATIONS["arena"].answers) == rows(section(page, "arena"))
 
     result = Result(b"", b"", 0, Outcome.FINISHED, files={"a": b""}, label="x", stdout_omitted=1, limit=Limit.OUTPUT,
-                    left_out=(LeftOut("", LeftOutReason.MORE),), results=({"text/plain": "1"},), value="1")
+                    left_out=(LeftOut("", LeftOutReason.MORE),), results=({"text/plain": "1"},), value="1",
+                        starved=0.0)
     sent = decode(answers.encode_result(1, result, arenas=(1,))[HEADER:])
     assert set(sent["ok"]) == rows(answer) == {name.removesuffix("?") for name in answers.RESULT}
     assert {name.removesuffix("?") for name in answers.FIGURES} == set(answers.result_fields(result))

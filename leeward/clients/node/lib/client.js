@@ -2,6 +2,7 @@
 
 const { arriving, ARRIVALS } = require('./arrivals.js');
 const { Calls } = require('./calls.js');
+const { mapped } = require('./mapping.js');
 const { resultOf } = require('./results.js');
 const host = require('./host.js');
 const { RequestRejected } = require('./errors.js');
@@ -20,6 +21,12 @@ class Client {
   async execute(code, options = {}) {
     known('execute', options, [...EXECUTE, 'packages', ...CALL, ...ARRIVALS]);
     return arriving(options, (arrivals) => this.send(code, options, arrivals));
+  }
+
+  /** Run many jobs, and yield each one's end as it comes. */
+  map(jobs, options = {}) {
+    known('map', options, [...EXECUTE, 'packages', 'idempotent', 'signal', 'deadline', 'ordered', 'atOnce', 'progress']);
+    return mapped(this, jobs, options);
   }
 
   async send(code, options, arrivals) {

@@ -44,6 +44,7 @@ class VersionMismatch extends Refused { static kind = 'version'; }
 class RequestRejected extends Refused { static kind = 'bad_request'; }
 class SessionOver extends Refused { static kind = 'session_over'; }
 class ProcessOver extends Refused { static kind = 'process_over'; }
+class SnapshotFailed extends Refused { static kind = 'snapshot_failed'; }
 class PoolFailed extends Refused { static kind = 'pool_failed'; }
 class Forbidden extends Refused { static kind = 'forbidden'; }
 
@@ -173,7 +174,7 @@ class FetchFailed extends LeewardError {
 
 module.exports = {
   LeewardError, PeerError, DaemonError, DaemonAway, NoAnswer, BadReply, Refused, Busy, QueueTimeout, ShuttingDown,
-  VersionMismatch, RequestRejected, Cancelled, SessionOver, SandboxOver, ProcessOver, PoolFailed, Forbidden, EditError, OSError,
+  VersionMismatch, RequestRejected, Cancelled, SessionOver, SandboxOver, ProcessOver, SnapshotFailed, PoolFailed, Forbidden, EditError, OSError,
   FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError, TimeoutError,
   BrokenPipeError, WorkdirError, WorkdirRuntimeError, WorkdirIoError, PathTraversal, CommandNotFound, Timeout, Destroyed,
   ToolboxNotAvailable, NetworkingDisabled, FetchError, FetchFailed,

@@ -62,11 +62,11 @@ function limits({ memory, processes, descriptors, timeout, output, overflow }, m
 /** What leeward itself calls with each thing that the code shows; docs/wire.md#function_take. */
 const SHOWN = '_leeward_shown';
 const TURN = ['args', 'env', 'files', 'collect', 'display', 'timeout', 'output', 'overflow', 'name', 'label'];
-const EXECUTE = [...TURN, 'module', 'stdin', 'memory', 'processes', 'descriptors', 'profile', 'environment', 'egress'];
+const EXECUTE = [...TURN, 'module', 'stdin', 'memory', 'processes', 'descriptors', 'wall', 'cpuTime', 'profile', 'environment', 'egress'];
 
 /** The fields of an execute request. */
 function executeFields(code, options) {
-  const fields = limits(options);
+  const fields = limits(options, { wall: options.wall, cpu_time: options.cpuTime });
   if (code !== undefined && code !== null) fields.code = bytes(code, 'code');
   const { module, name, label, args, collect, env, files, stdin, display, profile, environment, egress } = options;
   if (module !== undefined) fields.module = module;

@@ -8,7 +8,7 @@ const { randomInt } = require('node:crypto');
 const { StringDecoder } = require('node:string_decoder');
 
 const { arriving, ARRIVALS } = require('./arrivals.js');
-const { now } = require('./calls.js');
+const { Calls, now } = require('./calls.js');
 const { BadReply, BrokenPipeError, DaemonError, ProcessOver } = require('./errors.js');
 const { resultOf, endedOf } = require('./results.js');
 const { bytes, known, executeFields, TURN } = require('./fields.js');
@@ -193,6 +193,17 @@ class Kernel {
     return new Kernel(this.sandbox, whole(await this.sandbox.starts('kernel_fork', { kernel: this.number }), 'kernel', 1));
   }
 
+  /** The state that this one has, which goes on; SnapshotFailed if it has threads, say. */
+  async snapshot() {
+    return new Snapshot(this.sandbox.host.socket, await this.sandbox.ask('kernel_snapshot', { kernel: this.number }));
+  }
+
+  /** The state of a snapshot, or of the one with that id; refused, the kernel goes on as it was. */
+  async rollback(snapshot, options = {}) {
+    const { sameRandom = false } = known('rollback', options, ['sameRandom']);
+    await this.sandbox.ask('kernel_rollback', { kernel: this.number, snapshot: String(snapshot), ...(sameRandom && { same_random: true }) });
+  }
+
   async close() {
     try {
       await this.sandbox.ask('kernel_close', { kernel: this.number }, { deadline: CLOSE_S });
@@ -202,4 +213,28 @@ class Kernel {
   }
 }
 
-module.exports = { Process, Kernel, whole, CLOSE_S };
+/** The state of a kernel at one moment, which belongs to the user: kernels in any sandbox may begin with it. */
+class Snapshot {
+  #socket;
+
+  constructor(socket, { snapshot, size, made, python, packages, lost }) {
+    this.#socket = socket;
+    Object.assign(this, { id: snapshot, size, made, python, packages, lost });
+  }
+
+  /** Frees its memory; kernels that began with it live on. */
+  async remove() {
+    const calls = new Calls({ socket: this.#socket });
+    try {
+      await calls.call('snapshot_remove', { snapshot: this.id });
+    } finally {
+      calls.close();
+    }
+  }
+
+  toString() {
+    return this.id;
+  }
+}
+
+module.exports = { Process, Kernel, Snapshot, whole, CLOSE_S };

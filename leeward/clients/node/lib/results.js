@@ -122,6 +122,7 @@ function parse(ok, arenas) {
     limit,
     duration: seconds(ok, 'duration'),
     cpuTime: seconds(ok, 'cpu_time'),
+    starved: ok.starved === undefined ? null : seconds(ok, 'starved'),
     memoryPeak: whole(ok, 'memory_peak'),
     denied,
     truncated: ok.truncated,

@@ -209,8 +209,10 @@ class Sandbox {
   }
 
   /** Start a Python that keeps its state. */
-  async kernel() {
-    return new Kernel(this, whole(await this.starts('kernel_open'), 'kernel', 1));
+  async kernel(options = {}) {
+    const { snapshot, sameRandom = false } = known('kernel', options, ['snapshot', 'sameRandom']);
+    const fields = snapshot === undefined ? {} : { snapshot: String(snapshot), ...(sameRandom && { same_random: true }) };
+    return new Kernel(this, whole(await this.starts('kernel_open', fields), 'kernel', 1));
   }
 
   /** Make the server at `port` in the sandbox reachable on 127.0.0.1 of the host: `{port, close()}`. */

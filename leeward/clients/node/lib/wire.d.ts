@@ -328,10 +328,30 @@ export interface Requests {
   kernel_open: {
     /** its id */
     sandbox: string;
+    /** begin with the state of this one; answered when it is there */
+    snapshot?: string;
+    /** with `snapshot`: its random numbers go on, and nothing is seeded anew */
+    same_random?: boolean;
     /** the kernel is closed when this connection ends */
     held?: boolean;
   };
   kernel_reset: {
+    /** its id */
+    sandbox: string;
+    /** of `kernel_open` */
+    kernel: number | bigint;
+  };
+  kernel_rollback: {
+    /** its id */
+    sandbox: string;
+    /** of `kernel_open` */
+    kernel: number | bigint;
+    /** of `kernel_snapshot` */
+    snapshot: string;
+    /** as for `kernel_open` */
+    same_random?: boolean;
+  };
+  kernel_snapshot: {
     /** its id */
     sandbox: string;
     /** of `kernel_open` */
@@ -659,6 +679,42 @@ export interface Requests {
     /** bytes from the slot's start on */
     length: number | bigint;
   };
+  snapshot_export: {
+    /** of `kernel_snapshot` */
+    snapshot: string;
+  };
+  snapshot_import: {
+    /** of `snapshot_export` */
+    key: Record<string, string>;
+    /** of `snapshot_export` */
+    sizes: any[];
+    /** MessagePack of a map: `python`, `packages` and `lost` of `kernel_snapshot` */
+    facts: NodeJS.ArrayBufferView;
+    /** as `kernel_snapshot` answered */
+    made: number;
+  };
+  snapshot_info: {
+    /** of `kernel_snapshot` */
+    snapshot: string;
+  };
+  snapshot_list: {
+  };
+  snapshot_read: {
+    /** of `kernel_snapshot` */
+    snapshot: string;
+    /** where to begin */
+    offset?: number | bigint;
+  };
+  snapshot_remove: {
+    /** of `kernel_snapshot` */
+    snapshot: string;
+  };
+  snapshot_write: {
+    /** of `snapshot_import` */
+    snapshot: string;
+    /** at most 1 MiB */
+    data: NodeJS.ArrayBufferView;
+  };
   status: {
     /** `json`: the answer is `{"json": text}`, the map below as one JSON object on one line, in ASCII */
     form?: string;
@@ -701,6 +757,8 @@ export interface Answers {
   kernel_interrupt: { interrupted: boolean };
   kernel_open: { kernel: number | bigint };
   kernel_reset: {};
+  kernel_rollback: {};
+  kernel_snapshot: { snapshot: string; size: number | bigint; made: number; python: string; packages: Record<string, string>; lost: string[] };
   output_take: { stdout: Buffer; stderr: Buffer; running: boolean; over: boolean };
   overlay_checkpoint: { name: string };
   overlay_diff: { size: number | bigint; arenas?: (number | bigint)[] };
@@ -715,7 +773,7 @@ export interface Answers {
   process_run: ResultFields;
   process_signal: { sent: boolean };
   process_start: { process: number | bigint };
-  process_wait: { over: boolean; outcome?: string; exit_code?: number | bigint; limit?: string | null; duration?: number; cpu_time?: number; memory_peak?: number | bigint; denied?: Record<string, number | bigint>; truncated?: boolean; omitted?: (number | bigint)[]; degraded?: string[]; error?: Record<string, any> | null; hint?: string };
+  process_wait: { over: boolean; outcome?: string; exit_code?: number | bigint; limit?: string | null; duration?: number; cpu_time?: number; memory_peak?: number | bigint; denied?: Record<string, number | bigint>; truncated?: boolean; omitted?: (number | bigint)[]; degraded?: string[]; error?: Record<string, any> | null; hint?: string; starved?: number };
   process_write: { written: number | bigint };
   recall: { events: Record<string, any>[]; last: number | bigint };
   sandbox_connect: { socket: boolean };
@@ -733,10 +791,17 @@ export interface Answers {
   session_reset: {};
   shutdown: {};
   slot: ResultFields;
+  snapshot_export: { key: Record<string, string>; sizes: (number | bigint)[] };
+  snapshot_import: { snapshot: string };
+  snapshot_info: { snapshot: string; size: number | bigint; made: number; python: string; packages: Record<string, string>; lost: string[] };
+  snapshot_list: { snapshots: Record<string, any>[] };
+  snapshot_read: { data: Buffer };
+  snapshot_remove: {};
+  snapshot_write: { left: number | bigint };
   status: { json?: string; workers?: Record<string, any>; jobs?: Record<string, any>; runners_made?: number | bigint; runners_armed?: number | bigint; runners_arming?: number | bigint; runners_kept?: number | bigint; layers?: Record<string, any>; transport?: string; degraded?: string[]; pools?: Record<string, any>[]; environments?: Record<string, any>; uptime?: number; connections?: number | bigint; sessions?: number | bigint; sandboxes?: number | bigint; max_sessions?: number | bigint; max_connections?: number | bigint; fresh_layout?: boolean; snapshot?: string; faults?: number | bigint; pid?: number | bigint; reloads?: (number | bigint)[] };
 }
 
-export type ResultFields = { outcome: string; exit_code: number | bigint; limit: string | null; duration: number; cpu_time: number; memory_peak: number | bigint; denied: Record<string, number | bigint>; truncated: boolean; omitted?: (number | bigint)[]; degraded: string[]; error: Record<string, any> | null; hint?: string; stdout: Buffer | [number, number, number]; stderr: Buffer | [number, number, number]; files?: Record<string, Buffer | [number, number, number]>; results?: Record<string, any>[]; value?: string; label?: string; job?: number | bigint; left_out?: any[]; arenas?: (number | bigint)[] };
+export type ResultFields = { outcome: string; exit_code: number | bigint; limit: string | null; duration: number; cpu_time: number; memory_peak: number | bigint; denied: Record<string, number | bigint>; truncated: boolean; omitted?: (number | bigint)[]; degraded: string[]; error: Record<string, any> | null; hint?: string; starved?: number; stdout: Buffer | [number, number, number]; stderr: Buffer | [number, number, number]; files?: Record<string, Buffer | [number, number, number]>; results?: Record<string, any>[]; value?: string; label?: string; job?: number | bigint; left_out?: any[]; arenas?: (number | bigint)[] };
 
 /** The answer to an operation on files that failed. */
 export interface Failure { errno: number | bigint; why: string }

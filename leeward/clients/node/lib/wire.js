@@ -1,7 +1,7 @@
 // Made by ./dev generate
 'use strict';
 
-const RESULT = { outcome: 'text', exit_code: 'int', limit: 'text or nil', duration: 'float', cpu_time: 'float', memory_peak: 'int', denied: 'map of text to int', truncated: 'bool', 'omitted?': 'array of int', degraded: 'array of text', error: 'map or nil', 'hint?': 'text', stdout: 'binary or place', stderr: 'binary or place', 'files?': 'map of text to binary or place', 'results?': 'array of map', 'value?': 'text', 'label?': 'text', 'job?': 'int', 'left_out?': 'array', 'arenas?': 'array of int' };
+const RESULT = { outcome: 'text', exit_code: 'int', limit: 'text or nil', duration: 'float', cpu_time: 'float', memory_peak: 'int', denied: 'map of text to int', truncated: 'bool', 'omitted?': 'array of int', degraded: 'array of text', error: 'map or nil', 'hint?': 'text', 'starved?': 'float', stdout: 'binary or place', stderr: 'binary or place', 'files?': 'map of text to binary or place', 'results?': 'array of map', 'value?': 'text', 'label?': 'text', 'job?': 'int', 'left_out?': 'array', 'arenas?': 'array of int' };
 /** The answer to an operation on files that failed. */
 const FAILURE = { errno: 'int', why: 'text' };
 
@@ -41,6 +41,8 @@ const ANSWERS = {
   kernel_interrupt: { interrupted: 'bool' },
   kernel_open: { kernel: 'int' },
   kernel_reset: {},
+  kernel_rollback: {},
+  kernel_snapshot: { snapshot: 'text', size: 'int', made: 'float', python: 'text', packages: 'map of text to text', lost: 'array of text' },
   output_take: { stdout: 'binary', stderr: 'binary', running: 'bool', over: 'bool' },
   overlay_checkpoint: { name: 'text' },
   overlay_diff: { size: 'int', 'arenas?': 'array of int' },
@@ -55,7 +57,7 @@ const ANSWERS = {
   process_run: RESULT,
   process_signal: { sent: 'bool' },
   process_start: { process: 'int' },
-  process_wait: { over: 'bool', 'outcome?': 'text', 'exit_code?': 'int', 'limit?': 'text or nil', 'duration?': 'float', 'cpu_time?': 'float', 'memory_peak?': 'int', 'denied?': 'map of text to int', 'truncated?': 'bool', 'omitted?': 'array of int', 'degraded?': 'array of text', 'error?': 'map or nil', 'hint?': 'text' },
+  process_wait: { over: 'bool', 'outcome?': 'text', 'exit_code?': 'int', 'limit?': 'text or nil', 'duration?': 'float', 'cpu_time?': 'float', 'memory_peak?': 'int', 'denied?': 'map of text to int', 'truncated?': 'bool', 'omitted?': 'array of int', 'degraded?': 'array of text', 'error?': 'map or nil', 'hint?': 'text', 'starved?': 'float' },
   process_write: { written: 'int' },
   recall: { events: 'array of map', last: 'int' },
   sandbox_connect: { socket: 'bool' },
@@ -73,6 +75,13 @@ const ANSWERS = {
   session_reset: {},
   shutdown: {},
   slot: RESULT,
+  snapshot_export: { key: 'map of text to text', sizes: 'array of int' },
+  snapshot_import: { snapshot: 'text' },
+  snapshot_info: { snapshot: 'text', size: 'int', made: 'float', python: 'text', packages: 'map of text to text', lost: 'array of text' },
+  snapshot_list: { snapshots: 'array of map' },
+  snapshot_read: { data: 'binary' },
+  snapshot_remove: {},
+  snapshot_write: { left: 'int' },
   status: { 'json?': 'text', 'workers?': 'map', 'jobs?': 'map', 'runners_made?': 'int', 'runners_armed?': 'int', 'runners_arming?': 'int', 'runners_kept?': 'int', 'layers?': 'map', 'transport?': 'text', 'degraded?': 'array of text', 'pools?': 'array of map', 'environments?': 'map', 'uptime?': 'float', 'connections?': 'int', 'sessions?': 'int', 'sandboxes?': 'int', 'max_sessions?': 'int', 'max_connections?': 'int', 'fresh_layout?': 'bool', 'snapshot?': 'text', 'faults?': 'int', 'pid?': 'int', 'reloads?': 'array of int' },
 };
 

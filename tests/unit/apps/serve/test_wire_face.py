@@ -14,14 +14,15 @@ from leeward.wire.requests import OPERATIONS
 pytestmark = pytest.mark.needs("extra-serve")
 
 #: What no such client may ask for: the daemon itself, what others do, and what needs descriptors.
-REFUSED = {"status", "shutdown", "recall", "egress_log", "egress_asks", "egress_answer", "sandbox_dock", "arena", "slot"}
+REFUSED = {"status", "shutdown", "recall", "egress_log", "egress_asks", "egress_answer", "sandbox_dock", "arena", "slot",
+           "snapshot_export", "snapshot_read", "snapshot_import", "snapshot_write"}
 
 
 def test_each_operation_is_judged():
     """A new one is refused until somebody has thought about it: here, and in the face."""
-    from leeward.apps.serve.wire_face import ABOUT_SANDBOXES, COUNTED, PLAIN
+    from leeward.apps.serve.wire_face import ABOUT_SANDBOXES, ABOUT_SNAPSHOTS, COUNTED, PLAIN
 
-    named = PLAIN | COUNTED | ABOUT_SANDBOXES | {"execute", "sandbox_list"}
+    named = PLAIN | COUNTED | ABOUT_SANDBOXES | ABOUT_SNAPSHOTS | {"execute", "sandbox_list"}
 
     assert REFUSED == OPERATIONS.keys() - named
     assert named <= OPERATIONS.keys()
@@ -32,6 +33,38 @@ def test_what_is_about_this_connection_names_no_sandbox():
 
     assert not [op for op in PLAIN if "sandbox" in OPERATIONS[op].checks]
     assert ABOUT_SANDBOXES == {op for op in OPERATIONS if "sandbox" in OPERATIONS[op].checks}
+
+
+def test_snapshots_are_their_tenants_alone():
+    """To the daemon all tenants are one user, which may begin with any of its snapshots."""
+    async def test(played):
+        mine, other, box = "m" * 26, "o" * 26, {"sandbox": "a" * 26, "kernel": 1}
+        await played.says(id=1, op="sandbox_open")
+        await played.answers(1, sandbox="a" * 26)
+        await played.says(id=2, op="kernel_snapshot", **box)
+        await played.answers(2, snapshot=mine)
+        asked = len(played.asked)
+        for number, (op, fields) in enumerate((
+                ("kernel_open", {"sandbox": "a" * 26}), ("kernel_rollback", box), ("snapshot_info", {}),
+                ("snapshot_remove", {})), 3):
+            await played.says(id=number, op=op, snapshot=other, **fields)
+            assert "snapshot_failed" == played.given[-1]["error"]["kind"]
+        assert asked == len(played.asked)
+        await played.says(id=10, op="kernel_snapshot", **box)
+        assert "busy" == played.given[-1]["error"]["kind"]
+        await played.says(id=11, op="kernel_open", sandbox="a" * 26, snapshot=mine)
+        assert mine == played.asked[-1]["snapshot"]
+        await played.answers(11, kernel=2)
+        await played.says(id=12, op="snapshot_list")
+        await played.answers(12, snapshots=[{"snapshot": mine}, {"snapshot": other}])
+        assert {"snapshots": [{"snapshot": mine}]} == played.given[-1]["ok"]
+        await played.says(id=13, op="snapshot_list")
+        await played.answers(13, snapshots=[{"snapshot": other}])
+        await played.says(id=14, op="kernel_snapshot", **box)
+        assert "kernel_snapshot" == played.asked[-1]["op"]
+        await played.answers(14, snapshot="n" * 26)
+
+    run(test, sandboxes=1)
 
 
 class Played:

@@ -242,3 +242,16 @@ def test_the_number_of_earlier_jobs_counts_users_with_fewer_workers() -> None:
 
     assert [4, 10] == [line.before(user, 0, any_of) for user in (1, 2)]
     assert 1 == line.before(3, 0, any_of)
+
+
+def test_a_connection_whose_next_cannot_start_now_is_passed_over() -> None:
+    """And comes first when it can; by what a user may have at all, nobody is overtaken."""
+    line: FairQueue[Job] = FairQueue(100)
+    for number in range(3):
+        line.add(Job(1, number, connection=7))
+    line.add(Job(1, 10, connection=8))
+
+    assert Job(1, 10, connection=8) == line.take(any_of, lambda job: job.connection == 8)
+    assert line.take(any_of, lambda job: job.connection == 8) is None
+    assert line.take(lambda job: job.connection == 8) is None
+    assert [(1, 0), (1, 1), (1, 2)] == emptied(line)

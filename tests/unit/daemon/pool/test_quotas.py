@@ -148,3 +148,16 @@ def test_all_pools_hear_which_connection_is_closed() -> None:
     first.connection_closed(5)
 
     assert [("first", 5), ("second", 5)] == heard
+
+
+def test_guests_leave_workers_to_others() -> None:
+    """One to the owner, and each one more to another guest; the owner leaves none."""
+    ledger = Ledger(Quotas(exempt=(0, 1000), reserve=1))
+    ledger.start(5, MIB)
+    left = [ledger.leaves_others(user, 4) for user in (5, 6, 1000)]
+    ledger.start(5, MIB)
+    left += [ledger.leaves_others(user, 4) for user in (5, 6, 1000)]
+    ledger.start(6, MIB)
+    left += [ledger.leaves_others(user, 4) for user in (6, 7, 1000)] + [ledger.leaves_others(7, 9)]
+
+    assert [True, True, True, False, True, True, False, False, True, True] == left

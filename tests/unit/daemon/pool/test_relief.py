@@ -19,6 +19,7 @@ class Worker:
     state: WorkerState = WorkerState.SERVING
     busy: bool = False
     armed: int = 1
+    lean: bool = False
 
     @property
     def free(self) -> bool:
@@ -27,6 +28,7 @@ class Worker:
 
 OLD, NEW = {"outdated": True}, {"outdated": False}
 MAKING, GOING = {"state": WorkerState.MAKING}, {"state": WorkerState.RETIRING}
+LEAN = {"lean": True}
 BUSY, BARE = {"busy": True, "armed": 0}, {"armed": 0}
 
 
@@ -85,6 +87,10 @@ def _first(*workers: dict[str, object]) -> tuple[Worker, dict[int, Worker]]:
     (pool(NEW | BUSY, NEW | BUSY, NEW | BUSY), []),     # none is idle
     (pool(NEW | BUSY, NEW, NEW, NEW), [1, 2]),
     (pool(NEW, NEW, NEW | MAKING), []),                 # who isn't ready doesn't count
+    (pool(NEW, NEW, NEW | LEAN), [2]),
+    (pool(OLD, NEW, NEW | LEAN, NEW | LEAN), [2, 3]),
+    (pool(NEW, NEW, NEW | LEAN | BUSY), []),            # it goes when its job has ended
+    (pool(NEW, NEW, NEW, NEW | LEAN | BUSY), [0]),
     (pool(NEW, NEW, NEW | GOING), [])])
 def test_superfluous_workers_are_found(workers: dict[int, Worker], go: list[int]) -> None:
     assert [workers[slot] for slot in go] == superfluous(workers, 2)

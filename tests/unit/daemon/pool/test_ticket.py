@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -85,3 +87,15 @@ def test_a_tickets_loss_and_bugs_go_to_the_pool(world: World) -> None:
     one.broken(ValueError("of ours"))
 
     assert ["lost", "of ours"] == world.heard
+
+
+@pytest.mark.parametrize(("change", "unseen"), [
+    ({}, True), ({"session": object()}, False), ({"take": object()}, False), ({"execution": None}, False),
+    ({"job": Job(functions=object())}, False), ({"seen": True}, False), ({"reaches_out": True}, False)])
+def test_a_job_is_seen_by_its_session_functions_output_and_network(change: dict[str, Any], unseen: bool) -> None:
+    output = SimpleNamespace(seen=change.get("seen", False))
+    pool: Any = SimpleNamespace(reaches_out=change.get("reaches_out", False))
+    ticket = Ticket(change.get("job", Job()), None, pool, 0.0)
+    ticket.execution = change.get("execution", SimpleNamespace(output=output))
+    ticket.session, ticket.take = change.get("session"), change.get("take")
+    assert unseen == ticket.unseen

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
-from leeward.daemon.run.runner import Runner
+from kit.waiting import poll_until
+from leeward.daemon.run.runner import Runner, is_runnable
 from leeward.isolation.channel import Channel
 from leeward.spec.limits import Limits
 
@@ -79,3 +82,19 @@ def test_a_runner_at_rest_holds_its_pidfd_and_its_job_pipe() -> None:
     runner.dispose()
     there.close()
     assert not any(is_open(fd) for fd in fds)
+
+
+def test_a_task_runs_or_waits() -> None:
+    """By its state; a name that looks like one is none."""
+    sleeps = subprocess.Popen([sys.executable, "-c", ("import ctypes, sys; ctypes.CDLL(None).prctl(15, b'x) R 1');"
+                               " sys.stdout.write('.'); sys.stdout.flush(); sys.stdin.read()")],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert sleeps.stdout is not None
+    sleeps.stdout.read(1)
+    try:
+        poll_until(lambda: not is_runnable(sleeps.pid), "no event reports that a task sleeps")
+        assert is_runnable(os.getpid())
+    finally:
+        sleeps.communicate()
+    with pytest.raises(OSError, match=str(sleeps.pid)):
+        is_runnable(sleeps.pid)

@@ -6,7 +6,20 @@ import signal
 
 import pytest
 
-from leeward.daemon.run.verdict import Fault, Stop, Verdict, ended, may_be_fault, overdue, stopped
+from leeward.daemon.run.verdict import (
+    Fault,
+    Stop,
+    Verdict,
+    ended,
+    killed_by_host,
+    lost,
+    may_be_fault,
+    overdue,
+    overspent,
+    stopped,
+)
+from leeward.isolation.cgroup.entry import Usage
+from leeward.spec.limits import MIB
 from leeward.spec.outcome import EXIT_TIMED_OUT, JobError, Limit, Outcome
 
 
@@ -35,3 +48,32 @@ def test_an_end_after_the_limit_is_a_time_out(outcome: Outcome) -> None:
 @pytest.mark.parametrize("why", [Stop.OUTPUT, Stop.MEMORY, Stop.REPLY, Stop.CANCELLED, Stop.TIME])
 def test_an_end_after_the_limit_is_reported_as_it_is(why: Stop) -> None:
     assert stopped(why) == overdue(stopped(why))
+
+
+@pytest.mark.parametrize(("verdict", "another"), [
+    (ended(None, "its keeper is gone", oom=False), True), (stopped(Stop.HOST), True), (stopped(Stop.STARVED), False),
+    (stopped(Stop.REPLY), False), (stopped(Stop.BUG, "b"), False), (stopped(Stop.SHUTDOWN), False),
+    (stopped(Stop.MEMORY), False), (ended(signal.SIGKILL, "", oom=False), False)])
+def test_what_another_try_may_not_meet(verdict: Verdict, another: bool) -> None:
+    assert another == lost(verdict.outcome, verdict.error)
+
+
+@pytest.mark.parametrize("why", [Stop.STARVED, Stop.HOST])
+def test_what_the_machine_did_blames_no_program(why: Stop) -> None:
+    """It has no limit either, although its group counts a process that was killed for memory."""
+    verdict = stopped(why)
+    assert Outcome.INTERNAL is verdict.outcome
+    assert verdict.limit_beside(Usage(), Usage(oom_kills=1)) is None
+
+
+@pytest.mark.parametrize(("kills", "peak", "host"), [
+    (0, 10 * MIB, False), (1, 10 * MIB, True), (1, 100 * MIB, False), (1, 95 * MIB, False), (1, 90 * MIB, True),
+    (1, 0, False)])  # 0: the host can't measure it
+def test_a_job_far_from_its_limit_was_not_killed_for_that(kills: int, peak: int, host: bool) -> None:
+    assert host == killed_by_host(Usage(oom_kills=3), Usage(memory_peak=peak, oom_kills=3 + kills), 100 * MIB)
+
+
+def test_processor_time_beyond_the_limit_is_an_end_by_it() -> None:
+    """Where the daemon was too late to end it; other ends stay."""
+    assert Verdict(Outcome.TIMED_OUT, EXIT_TIMED_OUT, Limit.CPU) == overspent(Verdict(Outcome.FINISHED, 0))
+    assert stopped(Stop.MEMORY) == overspent(stopped(Stop.MEMORY))

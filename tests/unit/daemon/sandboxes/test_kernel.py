@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
 from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import JobStart, Ran
+from leeward.daemon.run.lease import TakeTurn, Turn
 from leeward.daemon.run.report import Report
 from leeward.daemon.sandboxes.kernel import MOST_WAITING, KernelRequest, KernelStage, LiveKernel
 from leeward.errors import Bug, Busy, LeewardError, SessionOver
@@ -27,12 +29,18 @@ class Lease:
         self.counted: list[Ran] = []
         self.offers: list[tuple[ReplyAddress, bool]] = []
         self.kept = 0
+        self.asked: list[type[Turn]] = []
+        self.held = SimpleNamespace(door="door")
 
     def run(self, caller: KernelRequest) -> None:
         self.jobs.append((caller.job, caller.finished))
 
-    def branch(self, caller: KernelRequest) -> None:
+    def ask(self, caller: KernelRequest, kind: type[Turn]) -> None:
+        self.asked.append(kind)
         self.jobs.append((caller.job, caller.finished))
+
+    def withdraw(self) -> None:
+        self.kept += 1
 
     def job_started(self, caller: KernelRequest, start: JobStart) -> None:
         self.jobs.append((caller.job, caller.finished))
@@ -304,3 +312,118 @@ def test_a_job_that_is_over_already_is_counted() -> None:
     kernel.ran_fast(ran)
 
     assert [ran] == lease.counted
+
+
+class Dump:
+    """What a snapshot is taken by."""
+
+    def __init__(self) -> None:
+        self.doors: list[object] = []
+        self.answers: list[str] = []
+
+    def begin(self, runner: SimpleNamespace) -> None:
+        self.doors.append(runner.door)
+
+    def answered(self, why: str) -> None:
+        self.answers.append(why)
+
+
+def test_a_snapshot_is_taken_in_its_turn() -> None:
+    """Behind what was asked before; the kernel goes on, also when it was refused."""
+    process, lease = Process(), Lease()
+    kernel = LiveKernel(process)
+    process.opened(lease)
+    told, dump = answers(kernel, 1), Dump()
+    kernel.snapshot(Job(code=b""), dump)
+    assert not dump.doors
+    lease.jobs[0][1](GOOD)
+    assert ["door"] == dump.doors
+    assert [TakeTurn] == lease.asked
+    lease.jobs[1][1](Report(refusal=Busy("no")))
+    assert ["no"] == dump.answers
+    assert [GOOD] == told[0]
+    more = answers(kernel, 1)
+    lease.jobs[2][1](GOOD)
+    assert [[GOOD]] == more
+
+
+def test_a_rollback_exchanges_the_process() -> None:
+    """When the new one is there; until then the old one lives, and requests wait."""
+    process, lease, other, later = Process(), Lease(), Process(), Lease()
+    kernel = LiveKernel(process)
+    process.opened(lease)
+    told: list[str] = []
+    kernel.roll_back(Job(code=b""), other, told.append)
+    waiting = answers(kernel, 1)
+    assert not lease.jobs
+    assert not lease.ended
+    other.opened(later)
+    assert [""] == told
+    assert "rolled back" in lease.ended
+    process.lost("the old one's end is nothing new")
+    later.jobs[0][1](GOOD)
+    assert [[GOOD]] == waiting
+    other.lost("it exited")
+    assert KernelStage.LOST is kernel.stage
+
+
+def test_a_rollback_that_fails_leaves_the_kernel() -> None:
+    """As it was; one of a lost kernel gives it a process again."""
+    process, lease, other = Process(), Lease(), Process()
+    kernel = LiveKernel(process)
+    process.opened(lease)
+    told: list[str] = []
+    kernel.roll_back(Job(code=b""), other, told.append)
+    other.lost("no such file")
+    assert ["no such file"] == told
+    assert not lease.ended
+    answers(kernel, 1)
+    assert 1 == len(lease.jobs)
+    lease.jobs[0][1](GOOD)
+    other.fails = True
+    kernel.roll_back(Job(code=b""), other, told.append)
+    assert "no room" in told[1]
+    process.lost("killed")
+    other.fails = False
+    kernel.roll_back(Job(code=b""), other, told.append)
+    assert KernelStage.STARTING is kernel.stage
+    other.opened(lease)
+    assert "" == told[2]
+
+
+@pytest.mark.parametrize("ends", ["close", "reset", "lost"])
+def test_a_kernel_that_ends_ends_its_rollback(ends: str) -> None:
+    """And the process that was to be its new one."""
+    process, lease, other, later = Process(), Lease(), Process(), Lease()
+    kernel = LiveKernel(process)
+    process.opened(lease)
+    told: list[str] = []
+    kernel.roll_back(Job(code=b""), other, told.append)
+    if "lost" == ends:
+        process.lost("killed")
+    else:
+        getattr(kernel, ends)()
+    assert 1 == other.killed
+    assert 1 == len(told)
+    assert "state is gone" in told[0]
+    other.opened(later)
+    assert later.ended
+    other.lost("and then it is gone")
+    assert 1 == len(told)
+
+
+def test_whoever_opens_a_kernel_is_told_once() -> None:
+    """That its process is there, or why not: also if it is closed first, and not when the process ends later."""
+    process, told = Process(), list[str]()
+    kernel = LiveKernel(process, told.append)
+    process.opened(Lease())
+    process.lost("later")
+    assert [""] == told
+    assert KernelStage.LOST is kernel.stage
+    process = Process()
+    kernel = LiveKernel(process, told.append)
+    process.lost("no such file")
+    kernel = LiveKernel(process, told.append)
+    kernel.close()
+    process.lost("killed")
+    assert ["", "no such file", "it was closed"] == told

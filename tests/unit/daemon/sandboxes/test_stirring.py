@@ -24,7 +24,8 @@ def test_a_job_of_a_kernel_is_a_use_when_it_begins_and_when_it_ends() -> None:
     lease: Any = SimpleNamespace(ending=False, run=callers.append, ran=lambda ran: None,
                                  job_started=lambda caller, start: callers.append(caller))
 
-    def kernel(_limits: Limits, opened: Callable[[Any], None], _lost: Callable[[str], None]) -> Any:
+    def kernel(_limits: Limits, opened: Callable[[Any], None], _lost: Callable[[str], None], _state: object, *,
+               same: bool) -> Any:
         reactor.then.append(lambda: opened(lease))
         return SimpleNamespace(kill=lambda: None)
 

@@ -49,6 +49,7 @@ class Box:
         return Ticket()
 
     crowded = False
+    most_jobs = 1
     late: Busy | None = None
 
     def refusal(self, user: int, connection: int, now: float) -> Busy | None:

@@ -49,7 +49,7 @@ class House:
         self.reactor = self.layer.reactor(reactor)
         self.metrics, self.events = Metrics(), EventBook()
         self.refused: list[tuple[str, int]] = []
-        jobs: Any = SimpleNamespace(ledger=SimpleNamespace(connection_closed=lambda connection: None))
+        jobs: Any = SimpleNamespace(ledger=SimpleNamespace(connection_closed=lambda connection: None), most_jobs=1)
         self.server = Server(self.reactor, jobs, Config(), status=dict, shut_down=lambda _: None,
                              users=ServedUsers(os.geteuid()), watcher=self)
         self.socks: list[socket.socket] = []

@@ -94,6 +94,7 @@ class Jobs:
 
     crowded = False
     most_sessions = 0
+    most_jobs = 4
 
     @property
     def ledger(self) -> Jobs:

@@ -40,6 +40,7 @@ class House:
 
     crowded = True  # so that requests are looked at before they are decoded
     most_sessions = 0
+    most_jobs = 4
 
     def __init__(self, reactor: str, file: int) -> None:
         self.reactor = reactors.reactor(reactor)

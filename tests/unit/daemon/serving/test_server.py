@@ -94,6 +94,7 @@ class FakePool:
         self.closed.append(connection)
 
     most_sessions = 0
+    most_jobs = 4
 
     def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
                      user: int, egress: object = None) -> PoolSession:

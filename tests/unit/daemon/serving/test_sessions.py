@@ -44,6 +44,7 @@ class Worker:
 
 class Pool:
     most_sessions = 16
+    most_jobs = 4
     workforce = SimpleNamespace(fast_path=None)
     now = staticmethod(time.monotonic)
 

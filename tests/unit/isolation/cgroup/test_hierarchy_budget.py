@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from leeward.isolation.cgroup import hierarchy
@@ -28,3 +30,46 @@ def test_all_groups_above_are_asked() -> None:
 
 def test_the_budget_of_this_host() -> None:
     assert 64 << 20 < hierarchy.memory() < 1 << 50
+
+
+def test_what_is_left_on_this_host() -> None:
+    total, left = hierarchy.memory_left()
+    assert hierarchy.memory() == total
+    assert 0 < left < total
+
+
+def write_group(folder: Path, version: int, *, limit: str, usage: int, cached: int) -> str:
+    """Make the files of a group's memory; returns that of its limit."""
+    names = (("memory.max", "memory.current", "inactive_file") if version == 2 else
+             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))
+    folder.mkdir()
+    for name, text in zip((*names[:2], "memory.stat"), (limit, str(usage), f"anon 7\n{names[2]} {cached}\n"), strict=True):
+        (folder / name).write_text(f"{text}\n")
+    return str(folder / names[0])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_group_leaves_less_than_the_host(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cache counts as left; a group without a limit, or that is gone, has none."""
+    files = (write_group(tmp_path / "a", version, limit="9000000", usage=8_000_000, cached=500_000),
+             write_group(tmp_path / "b", version, limit="max", usage=8_000_000, cached=0), str(tmp_path / "c/memory.max"))
+    monkeypatch.setattr(hierarchy, "_bounded", lambda: files)
+
+    assert (9_000_000, 1_500_000) == hierarchy.memory_left()
+
+
+@pytest.mark.parametrize(("files", "processors"), [
+    ({"cpu.max": "max 100000"}, 8), ({"cpu.max": "150000 100000"}, 1.5), ({}, 8),
+    ({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, 8),
+    ({"cpu.cfs_quota_us": "200000", "cpu.cfs_period_us": "50000"}, 4)])
+def test_a_quota_of_a_group_above_bounds_the_processors(files: dict[str, str], processors: float, tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text + "\n")
+    (tmp_path / "own").mkdir()
+    version = 1 if "cpu.cfs_quota_us" in files else 2
+    monkeypatch.setattr(hierarchy, "here", lambda: (
+        Hierarchy(version, frozenset({"cpu"} if version == 1 else ()), str(tmp_path), str(tmp_path / "own")),))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+
+    assert processors == hierarchy.processors()

@@ -1,0 +1,145 @@
+"""
+Snapshots of kernels: taken, rolled back to, copied a hundred times.
+
+LEEWARD_BENCH_ENVIRONMENT names a virtual environment with pandas, which one row needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bench.figures.row import FigureSettings, Row, absolute, missing, spread
+from leeward.client.process import Kernel
+from leeward.client.sandbox import Sandbox
+from leeward.client.snapshot import Snapshot
+from leeward_cli.bench.ours import daemon, good
+
+_MIB = 1 << 20
+#: Objects of a kilobyte each: 200 MB that a copy's garbage collector doesn't walk.
+_BIG = "big = [bytes([number % 256]) * 1000 for number in range(200_000)]"
+_SMALLER = _BIG.replace("200_000", "45_000")
+_COPIES = 100
+_AT_ONCE = 4
+
+
+def measure(settings: FigureSettings) -> Sequence[Row]:
+    return [_floor(settings), *_of("an empty kernel", "import os", settings, 8, 6, 15), *_pandas(settings),
+            *_copies(settings), *_files(settings)]
+
+
+def _floor(settings: FigureSettings) -> Row:
+    """What no snapshot of an empty kernel can do without, to compare it with on a busy machine."""
+    spans: list[list[float]] = []
+    memory = mmap.mmap(-1, 6 * _MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory[:] = os.urandom(6 * _MIB)
+    for _ in range(settings.some(20)):
+        file = os.memfd_create("floor")
+        os.posix_fallocate(file, 0, 6 * _MIB)
+        begin = time.perf_counter()
+        if not (child := os.fork()):
+            os.pwrite(file, memory, 0)
+            os._exit(0)
+        os.waitpid(child, 0)
+        spans.append([time.perf_counter() - begin])
+        os.close(file)
+    return absolute("a fork that writes 6 MiB into a memory file", spans, "ms", None, "without leeward")
+
+
+def _files(settings: FigureSettings) -> Sequence[Row]:
+    saved: list[list[float]] = []
+    loaded: list[list[float]] = []
+    with _sandbox() as box, tempfile.TemporaryDirectory(prefix="leeward-figures-") as folder:
+        kernel = box.kernel()
+        good(kernel.execute(_SMALLER, timeout=60))
+        with kernel.snapshot() as snapshot:
+            for _ in range(settings.some(10)):
+                begin = time.perf_counter()
+                snapshot.save(f"{folder}/state")
+                written = time.perf_counter()
+                with Snapshot.load(f"{folder}/state", box.socket) as again, box.kernel(snapshot=again):
+                    loaded.append([time.perf_counter() - written])
+                saved.append([written - begin])
+    return [absolute("a state of 50 MB written into a file", saved, "ms", None, "and synced"),
+            absolute("a kernel from that file", loaded, "ms", None, "loaded, and the kernel is there")]
+
+
+@contextlib.contextmanager
+def _sandbox(config: str = "") -> Iterator[Sandbox]:
+    with tempfile.TemporaryDirectory(prefix="leeward-figures-") as folder:
+        place = None
+        if config:
+            place = Path(folder, "config.toml")
+            place.write_text(config)
+        with daemon(None, *(("--config", str(place)) if place else ())) as path, \
+                Sandbox(socket=path, memory="4G", processes=200) as box:
+            yield box
+
+
+def _of(name: str, code: str, settings: FigureSettings, taken: float, size: float | None,
+        rolled: float) -> Sequence[Row]:
+    with _sandbox() as box:
+        return _measured(name, box.kernel(), code, settings, taken, size, rolled)
+
+
+def _measured(name: str, kernel: Kernel, code: str, settings: FigureSettings, taken: float, size: float | None,
+              rolled: float) -> Sequence[Row]:
+    good(kernel.execute(code, timeout=60))
+    snapshots: list[list[float]] = []
+    rollbacks: list[list[float]] = []
+    sizes: list[float] = []
+    for _ in range(settings.some(20)):
+        begin = time.perf_counter()
+        with kernel.snapshot() as snapshot:
+            made = time.perf_counter()
+            kernel.rollback(snapshot)
+            snapshots.append([made - begin])
+            rollbacks.append([time.perf_counter() - made])
+            sizes.append(snapshot.size / _MIB)
+    return [absolute(f"snapshot of {name}", snapshots, "ms", taken, "from the request to the answer"),
+            _mebibytes(f"size of a snapshot of {name}", sizes, size, ""),
+            absolute(f"rollback of {name}", rollbacks, "ms", rolled, "to the snapshot just taken")]
+
+
+def _pandas(settings: FigureSettings) -> Sequence[Row]:
+    place = os.environ.get("LEEWARD_BENCH_ENVIRONMENT", "")
+    if not place:
+        return [missing("snapshot of a kernel with pandas", 25, "LEEWARD_BENCH_ENVIRONMENT isn't set")]
+    with _sandbox(f'python_env = "{place}"\n') as box:
+        return _measured("a kernel with pandas", box.kernel(), "import pandas", settings, 25, None, 15)
+
+
+def _copies(settings: FigureSettings) -> Sequence[Row]:
+    spans: list[list[float]] = []
+    used: list[float] = []
+    with _sandbox() as box, Sandbox(socket=box.socket, memory="4G", processes=200) as other, \
+            ThreadPoolExecutor(_AT_ONCE) as together:
+        kernel = box.kernel()
+        good(kernel.execute(_BIG, timeout=60))
+        with kernel.snapshot() as snapshot:
+            for _ in range(settings.some(3)):
+                before, begin = _available(), time.perf_counter()
+                copies = list(together.map(lambda number: (box, other)[number % 2].kernel(snapshot=snapshot), range(_COPIES)))
+                spans.append([time.perf_counter() - begin])
+                used.append((before - _available()) / _COPIES / _MIB)
+                for each in copies:
+                    each.close()
+    return [absolute("100 copies of a state of 200 MB", spans, "ms", 600, f"{_AT_ONCE} asked for at once, each is there"),
+            _mebibytes("memory of one of these copies", used, 5, "by MemAvailable of the machine")]
+
+
+def _mebibytes(words: str, values: Sequence[float], target: float | None, note: str) -> Row:
+    row = spread(words, "MiB", values, 2)
+    return Row(words, row["p50"], "MiB", target, measured=[row], note=note)
+
+
+def _available() -> int:
+    with open("/proc/meminfo", encoding="ascii") as file:
+        found = dict(line.split(":") for line in file)
+    return int(found["MemAvailable"].split()[0]) << 10

@@ -1,0 +1,216 @@
+"""`leeward map`: one job for each line of a file, as many at once as the daemon takes, and a line for each result."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import IO, Any
+
+import click
+
+import leeward
+from leeward.client.many import MapEnd, MapProgress
+from leeward.errors import quoted
+from leeward.spec.sizes import parse_size
+from leeward_cli.click_options import SOCKET
+
+#: Bytes of the hash by which a line of the results says which job it is of.
+_HASH = 8
+#: Seconds between two drawings of the bar, and its width.
+_EACH_S, _WIDTH = 0.1, 30
+
+
+@click.command()
+@SOCKET
+@click.option("--results", metavar="FILE", help="Append the results to this file. Jobs whose results are in it aren't run"
+                                                " again.")
+@click.option("--ordered", is_flag=True, help="Results in the order of the jobs; else as they end.")
+@click.option("--at-once", metavar="N", type=click.IntRange(1), help="Jobs that are sent at once at most.  [default: 256]")
+@click.option("-t", "--timeout", metavar="S", type=float, help="Seconds that a job may run.")
+@click.option("--wall", metavar="S", type=float, help="Seconds that it may run in all, if --timeout is to count none for"
+                                                       " which it had no processor.")
+@click.option("--cpu-time", metavar="S", type=float, help="Seconds of processor time that its processes may use.")
+@click.option("--memory", metavar="SIZE", help="Memory that a job may use: 64M, 1G, 512MiB, or bytes.")
+@click.option("--output", metavar="SIZE", help="Bytes that a job may write to stdout and stderr together.")
+@click.option("--processes", metavar="N", type=int, help="Processes and threads that a job may have at once.")
+@click.option("--environment", metavar="NAME", help="An interpreter with its packages, of the daemon's configuration.")
+@click.argument("file", metavar="FILE")
+def map(socket: str | None, results: str | None, ordered: bool, at_once: int | None, memory: str | None,
+        output: str | None, file: str, **given: Any) -> int:
+    """
+    Run a job for each line of FILE (- is standard input), and print a line of JSON for each result.
+
+    \b
+        {"id": "a1", "code": "print(input())", "stdin": "3", "timeout": 5}
+        "print(1)"
+
+    A line is code, or an object with the options of Client.execute, which come before those given here, and an `id`,
+    else the number of the line. A line of a result has the `id`, a hash of the job, and what `exec --json` prints, or
+    `refused` with the reason. The exit status is 1 if a job was refused.
+    """
+    try:
+        given |= {"memory": memory and parse_size(memory), "output": output and parse_size(output)}
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    options = {name: value for name, value in given.items() if value is not None}
+    with _opened(file) as lines, _Results(results) as written:
+        jobs = _Jobs(lines, written.known)
+        bar = _Bar(lines if file != "-" else None)
+        refused = 0
+        with leeward.Client(socket) as client:
+            for one in client.map(jobs, ordered=ordered, at_once=at_once, progress=bar.show, **options):
+                refused += one.error is not None
+                written.add({**jobs.names.pop(one.number), **_row(one)})
+        bar.end()
+    return 1 if refused else 0
+
+
+def _opened(file: str) -> IO[str]:
+    if file == "-":
+        return sys.stdin
+    try:
+        return open(file, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"{quoted(file)}: {(error.strerror or '').lower()}") from None
+
+
+class _Jobs:
+    """The jobs of *lines*, without those that are *known*; *names* says of those that run which they are, by number."""
+
+    def __init__(self, lines: IO[str], known: set[tuple[Any, str]]) -> None:
+        self._lines, self._known = lines, known
+        self.names: dict[int, dict[str, Any]] = {}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        seen = set[Any]()
+        count = 0
+        for number, line in enumerate(self._lines, 1):
+            if not line.strip():
+                continue
+            job = _job(line, number)
+            name = job.pop("id", number)
+            if name in seen:
+                raise click.UsageError(f"line {number}: the id {quoted(str(name))} is there twice")
+            seen.add(name)
+            text = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:2 * _HASH]
+            if (name, text) in self._known:
+                continue
+            self.names[count] = {"id": name, "job_hash": text}
+            count += 1
+            yield job
+
+
+def _job(line: str, number: int) -> dict[str, Any]:
+    try:
+        job = json.loads(line)
+    except ValueError as error:
+        raise click.UsageError(f"line {number} is no JSON: {error}") from None
+    if isinstance(job, str):
+        return {"code": job}
+    if not isinstance(job, dict) or not isinstance(job.get("id", ""), (str, int)):
+        raise click.UsageError(f"line {number} is neither code nor an object with the options of a job")
+    return job
+
+
+def _row(one: MapEnd) -> dict[str, Any]:
+    """What a line says of one end. All text in it is the job's; json escapes what a terminal would obey."""
+    result = one.result
+    if result is None:
+        return {"refused": str(one.error)}
+    error = result.error
+    return {
+        "outcome": result.outcome.value, "exit_code": result.exit_code, "limit": result.limit and result.limit.value,
+        "stdout": result.stdout_text, "stderr": result.stderr_text, "truncated": result.truncated,
+        "duration": result.duration, "starved": result.starved, "cpu_time": result.cpu_time,
+        "memory_peak": result.memory_peak, "denied": dict(result.denied), "value": result.value, "hint": result.hint,
+        "error": error and {"type": error.type, "message": error.message, "traceback": error.traceback}}
+
+
+class _Results:
+    """Where results go: standard output, or the file at *path*, whose last line is cut off if it isn't whole."""
+
+    def __init__(self, path: str | None) -> None:
+        self.known = set[tuple[Any, str]]()
+        self._file = sys.stdout if path is None else self._open(path)
+
+    def _open(self, path: str) -> IO[str]:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise click.UsageError(f"--results {quoted(path)}: {(error.strerror or '').lower()}") from None
+        with contextlib.ExitStack() as opened:
+            file = opened.enter_context(os.fdopen(fd, "a+", encoding="utf-8"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._resume(file)
+            except BlockingIOError:
+                raise click.UsageError(f"--results {quoted(path)}: another leeward map writes it") from None
+            except (ValueError, TypeError, KeyError):
+                raise click.UsageError(f"--results {quoted(path)}: isn't a file of results") from None
+            opened.pop_all()
+        return file
+
+    def _resume(self, file: IO[str]) -> None:
+        file.seek(0)
+        whole = 0
+        while (line := file.readline()).endswith("\n"):
+            whole = file.tell()
+            row = json.loads(line)
+            if "refused" not in row:
+                self.known.add((row["id"], row["job_hash"]))
+        file.truncate(whole)
+        file.seek(0, os.SEEK_END)
+
+    def add(self, row: dict[str, Any]) -> None:
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+
+    def __enter__(self) -> _Results:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not sys.stdout:
+            self._file.close()
+
+
+class _Bar:
+    """The bar on a terminal's standard error; of *lines*, a file, it knows how far it has been read."""
+
+    def __init__(self, lines: IO[str] | None) -> None:
+        self._shows = os.isatty(2) and os.environ.get("TERM", "dumb") not in ("", "dumb")
+        self._lines = lines
+        self._began, self._next = time.monotonic(), 0.0
+        self._done = 0
+
+    def show(self, progress: MapProgress) -> None:
+        self._done = progress.done
+        now = time.monotonic()
+        if not self._shows or now < self._next:
+            return
+        self._next = now + _EACH_S
+        self._write(f"\r\x1b[K{self._part()}{progress.done} jobs, {progress.refused} refused,"
+                    f" {progress.done / max(0.001, now - self._began):.0f}/s")
+
+    def _part(self) -> str:
+        if self._lines is None:
+            return ""
+        size = os.fstat(self._lines.fileno()).st_size
+        read = min(1.0, os.lseek(self._lines.fileno(), 0, os.SEEK_CUR) / size) if size else 1.0
+        return f"[{'#' * int(_WIDTH * read):{_WIDTH}}] "
+
+    def end(self) -> None:
+        if self._shows:
+            self._write("\r\x1b[K")
+
+    @staticmethod
+    def _write(text: str) -> None:
+        try:
+            os.write(2, text.encode())
+        except OSError:
+            pass

@@ -1,0 +1,96 @@
+"""
+The client of one node of a fleet.
+
+Runs in:   a client's process, and in the actor that Ray has on a node.
+
+It makes each call once: which call is made again, and where, is decided for all nodes together (failure.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from leeward.client.aio import AsyncClient
+from leeward.errors import BadReply, RequestRejected, quoted, told
+
+if TYPE_CHECKING:
+    from leeward.client.aio_connection import AsyncConnection
+    from leeward.client.aio_live_output import AwaitedBesideJob
+    from leeward.client.conversation import Answer
+
+#: What the status has besides, as whole numbers.
+_COUNTS = ("queued", "sandboxes", "sessions", "max_sessions")
+#: What the file's name has after the socket's.
+DRAIN = ".drain"
+
+
+class NodeClient(AsyncClient):
+    """The client of a daemon on this host. `close` fails the calls that wait; a later call connects again."""
+
+    def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
+        super().__init__(socket, retry=False)
+
+    async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None,
+                  functions: AwaitedBesideJob | None = None, packages: Sequence[str] = ()) -> Answer:
+        """
+        The answer to one request of the wire, whose descriptors the caller owns; a refusal is raised. It may take
+        *seconds* in all. The environment of *packages*, which is made if it is missing, is added to the fields.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        attempt = partial(self._asked, op, until, functions)
+        return await self._with_packages({"packages": packages}, fields, attempt) if packages else await attempt(fields)
+
+    async def ask_within(self, op: str, fields: Mapping[str, Any], until: float | None,
+                         packages: Sequence[str] = ()) -> tuple[Answer, AsyncConnection]:
+        """As `ask`, before *until*, a time.monotonic() value: the answer, and the connection on which it has its place."""
+        attempt = partial(self._asked_within, op, until)
+        return await self._with_packages({"packages": packages}, fields, attempt) if packages else await attempt(fields)
+
+    async def _asked_within(self, op: str, until: float | None,
+                            fields: Mapping[str, Any]) -> tuple[Answer, AsyncConnection]:
+        return await self._within(op, fields, until)
+
+    async def _asked(self, op: str, until: float | None, functions: AwaitedBesideJob | None,
+                     fields: Mapping[str, Any]) -> Answer:
+        return await self._call(op, fields, until, functions=functions)
+
+    async def state(self, timeout: float) -> dict[str, Any]:
+        """
+        The daemon's status, with `version`; `capacity`: how many jobs it runs at once, whatever sandboxes are open; and
+        `drains`, the seconds until what is open ends, if the node is to take no new work.
+        """
+        about, status = await self._simple("ping", {}, timeout), await self.status(timeout)
+        caps, workers = about.get("caps"), status.get("workers")
+        capacity = caps.get("workers") if isinstance(caps, dict) else None
+        busy = workers.get("busy") if isinstance(workers, dict) else None
+        if not all(type(count) is int for count in (capacity, busy, *(status.get(name) for name in _COUNTS))):
+            raise BadReply("the daemon's status lacks what a fleet counts by; it is of another version")
+        return {**status, "version": str(about.get("version", "")), "capacity": capacity, **self._drains()}
+
+    def _drains(self) -> dict[str, float]:
+        try:
+            with open(self.socket + DRAIN) as file:
+                return {"drains": max(0.0, float(file.read(64)) - time.time())}
+        except (OSError, ValueError):
+            return {}
+
+    async def drain(self, seconds: float) -> None:
+        """
+        Tell all who use the node that it takes no new work, and that what is open ends after *seconds*; 0 takes that
+        back. It is in a file beside the socket, since the daemon takes no part in it.
+        """
+        path = self.socket + DRAIN
+        try:
+            if seconds:
+                with open(path, "w") as file:
+                    file.write(f"{time.time() + seconds:.3f}")
+            else:
+                os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise RequestRejected(f"{quoted(path)}: {told(error)}") from None

@@ -1,0 +1,231 @@
+"""
+The snapshots of all users: sealed memory files, which belong to a user and outlive the sandbox that they were taken in.
+
+A snapshot is found by its id together with its user, as a sandbox is. Bytes are counted for their user from when they are
+admitted, and given back when the snapshot is removed, or was unused for long; copies that have mapped its pages keep
+these, which are then counted nowhere but in the daemon's group.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from leeward.base.dataclass import dataclass
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.run.dumping import KernelState, close_file
+from leeward.daemon.sandboxes.importing import PATIENCE_S, Arriving
+from leeward.errors import Busy, SnapshotFailed
+from leeward.spec.sizes import size_text
+from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
+
+#: Snapshots of one user, and of all users together, at most: each takes a descriptor of the daemon's.
+MOST_SNAPSHOTS, MOST_OF_ALL = 64, 512
+#: Of the machine's memory, the part that all snapshots together may take.
+_PART = 0.5
+#: Dumps of one user at once: each has a process that copies memory.
+MOST_DUMPS = 4
+
+
+@dataclass(slots=True)
+class SnapshotEntry:
+    """A snapshot. *used*: by the reactor's clock; *made*: in seconds since the epoch."""
+
+    name: str
+    user: int
+    state: KernelState
+    made: float
+    used: float
+
+    def info(self) -> Mapping[str, Any]:
+        """What its user is told."""
+        return {**self.row(), "packages": dict(self.state.packages), "lost": list(self.state.lost)}
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The bytes of the state, and of its zygote's memory."""
+        return self.state.size, 0 if self.state.memory is None else self.state.memory.size
+
+    def bytes_at(self, offset: int, most: int) -> bytes:
+        """At most *most* bytes of both, one behind the other; none behind their end."""
+        size, memory = self.state.size, self.state.memory
+        if offset < size:
+            return os.pread(self.state.fd, min(most, size - offset), offset)
+        return b"" if memory is None else os.pread(memory.fd, min(most, max(0, size + memory.size - offset)), offset - size)
+
+    def row(self) -> Mapping[str, Any]:
+        return {"snapshot": self.name, "size": self.state.size, "made": self.made, "python": self.state.python}
+
+
+class Snapshots:
+    """*most* returns the bytes that a user's snapshots may take, *idle* the seconds after which an unused one is removed."""
+
+    costs = "session"
+
+    def __init__(self, reactor: Reactor, most: Callable[[int], int], idle: Callable[[], float],
+                 wall: Callable[[], float] = time.time, random: Callable[[int], bytes] = os.urandom) -> None:
+        self._reactor, self._most, self._idle, self._wall, self._random = reactor, most, idle, wall, random
+        self._room = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") * _PART)
+        self._found: dict[str, SnapshotEntry] = {}
+        self._bytes: dict[int, int] = {}  # by user, with those that dumps have been admitted
+        self._dumps: dict[int, int] = {}
+        self._timer: Timer | None = None
+        self._arriving: dict[str, tuple[int, Arriving]] = {}  # with their users
+        self._waits: dict[str, Timer] = {}  # for bytes of those
+
+    def begin(self, user: int) -> None:
+        """Count a dump, until `end`; Busy if the user has too many at once, or too many snapshots."""
+        dumps = self._dumps.get(user, 0)
+        if dumps >= MOST_DUMPS:
+            raise Busy(f"{dumps} snapshots of yours are being taken already")
+        if sum(each.user == user for each in self._found.values()) + dumps >= MOST_SNAPSHOTS:
+            raise Busy(f"you have {MOST_SNAPSHOTS} snapshots, all that a user may have: remove one")
+        if len(self._found) + sum(self._dumps.values()) >= MOST_OF_ALL:
+            raise Busy(f"the daemon has {MOST_OF_ALL} snapshots, all that it may have")
+        self._dumps[user] = dumps + 1
+
+    def end(self, user: int) -> None:
+        _less(self._dumps, user, 1)
+
+    def admit(self, user: int, size: int) -> None:
+        """Count *size* bytes for *user*, until `give_back` or `add`; Busy if these are too many."""
+        have, most = self._bytes.get(user, 0), self._most(user)
+        if have + size > most:
+            raise Busy(f"a snapshot of {size_text(size)} would make {size_text(have + size)} of yours, and"
+                       f" {size_text(most)} are the most (snapshot_memory): remove one")
+        if sum(self._bytes.values()) + size > self._room:
+            raise Busy("the snapshots of all users take as much of this machine's memory as they may")
+        self._bytes[user] = have + size
+
+    def give_back(self, user: int, size: int) -> None:
+        _less(self._bytes, user, size)
+
+    def add(self, user: int, state: KernelState, admitted: int) -> SnapshotEntry:
+        """Add a state, which is the registry's from now on; *admitted* bytes were counted for it."""
+        self.give_back(user, admitted)
+        self._count(user, state, 1)
+        return self._keep(self._new_name(), user, state, self._wall())
+
+    def _keep(self, name: str, user: int, state: KernelState, made: float) -> SnapshotEntry:
+        kept = self._found[name] = SnapshotEntry(name, user, state, made, self._reactor.now())
+        self._look_later()
+        return kept
+
+    def _new_name(self) -> str:
+        return "".join(ID_ALPHABET[byte & 31] for byte in self._random(ID_LENGTH))
+
+    def begin_import(self, user: int, arriving: Arriving) -> str:
+        """Count *arriving*, which is the registry's from now on, and return its id. Raises as `begin` and `admit`."""
+        name = self._new_name()
+        try:
+            self.begin(user)
+            try:
+                self.admit(user, arriving.size)
+            except Busy:
+                self.end(user)
+                raise
+        except Busy:
+            arriving.close()
+            raise
+        self._arriving[name] = user, arriving
+        self._wait_for(name)
+        return name
+
+    def add_bytes(self, name: str, user: int, data: bytes) -> int:
+        """Add the next bytes to an import, and return how many it lacks; without any it is a snapshot."""
+        whose, arriving = self._arriving.get(name, (-1, None))
+        if arriving is None or whose != user:
+            raise SnapshotFailed(f"you import no snapshot {name}: it never was, or is whole, or nothing came for"
+                                 f" {PATIENCE_S:g} s")
+        try:
+            left = arriving.add(data)
+            if not left:
+                state = arriving.state()
+        except OSError as error:
+            self._drop_import(name)
+            raise SnapshotFailed(f"its memory: {error.strerror}") from error
+        if left:
+            self._wait_for(name)
+            return left
+        self._drop_import(name)
+        self._count(user, state, 1)
+        self._keep(name, user, state, arriving.made)
+        return 0
+
+    def _wait_for(self, name: str) -> None:
+        self._stop_waiting(name)
+        self._waits[name] = self._reactor.after(PATIENCE_S, partial(self._drop_import, name))
+
+    def _stop_waiting(self, name: str) -> None:
+        timer = self._waits.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _drop_import(self, name: str) -> None:
+        user, arriving = self._arriving.pop(name)
+        in_any_case(partial(self._stop_waiting, name), partial(self.end, user), partial(self.give_back, user, arriving.size),
+                    arriving.close)
+
+    def get(self, name: str, user: int) -> SnapshotEntry:
+        """The snapshot *name* of *user*, used now; SnapshotFailed if the user has none of that name."""
+        found = self._found.get(name)
+        if found is None or found.user != user:
+            raise SnapshotFailed(f"you have no snapshot {name}: it never was, or was removed, or unused for too long,"
+                                 " or the daemon was started anew")
+        found.used = self._reactor.now()
+        return found
+
+    def of(self, user: int) -> list[SnapshotEntry]:
+        """The snapshots of *user*, the oldest first."""
+        return [each for each in self._found.values() if each.user == user]
+
+    def remove(self, name: str, user: int) -> None:
+        """Remove the snapshot *name* of *user*, or give up its import; SnapshotFailed as `get`."""
+        if self._arriving.get(name, (-1, None))[0] == user:
+            self._drop_import(name)
+        else:
+            self._drop(self.get(name, user))
+
+    def _drop(self, snapshot: SnapshotEntry) -> None:
+        del self._found[snapshot.name]
+        self._count(snapshot.user, snapshot.state, -1)
+        close_file(snapshot.state.fd, snapshot.state.size)
+
+    def _count(self, user: int, state: KernelState, sign: int) -> None:
+        """Count a state that comes or goes; with the zygote's memory, if no other one of this user's keeps that."""
+        kept = any(each.user == user and each.state.memory is state.memory for each in self._found.values())
+        size = state.size + (0 if state.memory is None or kept else state.memory.size)
+        _less(self._bytes, user, -sign * size)
+
+    def _look_later(self) -> None:
+        if self._timer is None and self._found:
+            due = min(each.used for each in self._found.values()) + self._idle()
+            self._timer = self._reactor.after(max(1.0, due - self._reactor.now()), self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        before = self._reactor.now() - self._idle()
+        in_any_case(*(partial(self._drop, each) for each in list(self._found.values()) if each.used <= before),
+                    self._look_later)
+
+    def broken(self, _error: Exception) -> None:
+        """Called by the barrier: a callback has failed."""
+        self._look_later()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        in_any_case(*(partial(self._drop, each) for each in list(self._found.values())),
+                    *(partial(self._drop_import, name) for name in list(self._arriving)))
+
+
+def _less(counts: dict[int, int], user: int, by: int) -> None:
+    left = counts.get(user, 0) - by
+    if left:
+        counts[user] = left
+    else:
+        counts.pop(user, None)

@@ -1,0 +1,22 @@
+"""
+A zygote's memory as a file: its clones have it mapped, and so do the states of kernels, which lack what is in it.
+
+Nobody can write the file. The descriptor is open until the last one that needs it is gone: the zygote, a keeper, a snapshot.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class ZygoteMemory:
+    """Owns *fd*, and closes it when nobody has this object any more."""
+
+    __slots__ = ("fd", "size")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.size = os.fstat(fd).st_size
+
+    def __del__(self) -> None:
+        os.close(self.fd)

@@ -1,0 +1,167 @@
+"""
+A fleet on a cluster of Ray's: three nodes on this machine, each with the daemon of a socket in LEEWARD_FLEET_SOCKETS.
+
+Runs in:   an environment with Ray; tests/integration/test_fleet_on_ray.py starts it. The tests run in their order, since a
+           cluster takes long to start, and the last one kills a node of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+import leeward
+from leeward.apps.fleet.aio_fleet import AsyncFleet
+from leeward.apps.fleet.errors import NodeLost
+from leeward.apps.fleet.fleet import Fleet
+from leeward.apps.fleet.placement import DEPTH
+
+T = TypeVar("T")
+
+SOCKETS = os.environ["LEEWARD_FLEET_SOCKETS"].split(":")
+#: Jobs of the last test: the long form and the short one.
+JOBS = 10_000 if os.environ.get("LEEWARD_LONG") else 1000
+#: Each node's workers.
+WORKERS = 2
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    for path in SOCKETS:
+        made.add_node(num_cpus=1, include_dashboard=False, object_store_memory=80 << 20,
+                      env_vars={"LEEWARD_SOCKET": path})
+    ray.init(address=made.address, namespace="leeward", log_to_driver=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def on(cluster: Cluster, main: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(main)
+
+
+def test_jobs_sandboxes_and_sessions_are_as_on_one_daemon(cluster: Cluster) -> None:
+    """With functions of the caller's, output as it arrives, results larger than messages, and files."""
+    async def main() -> list[object]:
+        async with AsyncFleet("auto") as fleet:
+            many = [result.text async for _, result in fleet.execute_many(
+                (f"print({number})" for number in range(60)), in_order=True)]
+            called = await fleet.execute("print(f(7))", functions={"f": lambda number: 6 * number})
+            large = await fleet.execute("print('x' * 3_000_000)")
+            pieces: list[bytes] = []
+            async with fleet.sandbox() as box:
+                await box.files.write("a", b"z" * 5_000_000)
+                size = len(await box.files.read("a"))
+                await box.shell("echo one; sleep 0.2; echo two", on_stdout=pieces.append)
+                kernel = await box.kernel()
+                await kernel.execute("x = 6")
+                kept = await kernel.execute("print(x * f(7))", functions={"f": lambda number: number})
+            async with fleet.session() as session:
+                await session.execute("x = 41")
+                state = await session.execute("print(x + 1)")
+            with pytest.raises(leeward.RequestRejected):
+                await fleet.execute("1", memory=-1)
+            return [many == [f"{number}\n" for number in range(60)], called.text, len(large.stdout), size,
+                    b"".join(pieces), kept.text, state.text]
+
+    assert [True, "42\n", 3_000_001, 5_000_000, b"one\ntwo\n", "42\n", "42\n"] == on(cluster, main())
+
+
+def test_a_job_that_is_cancelled_ends_on_its_node(cluster: Cluster) -> None:
+    async def main() -> str:
+        async with AsyncFleet("auto") as fleet:
+            with pytest.raises(leeward.NoAnswer):
+                await fleet.execute("import time; time.sleep(100)", deadline=0.5)
+            jobs = [asyncio.create_task(fleet.execute("import time; time.sleep(100)")) for _ in range(3 * WORKERS)]
+            while 3 * WORKERS != sum(row["busy"] for row in (await fleet.status())["nodes"]):
+                await asyncio.sleep(0.1)
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+            return (await fleet.execute("print(1)", deadline=20)).text  # there is room for it
+
+    assert "1\n" == on(cluster, main())
+
+
+def test_the_blocking_shape_and_another_fleet(cluster: Cluster) -> None:
+    """Two programs share the actors, and one sees the other's sandbox, and its drain."""
+    with Fleet("auto") as one, Fleet("auto") as other, one.sandbox() as box:
+        box.files.write("x", b"text")
+        again = other.attach(box.id)
+        assert b"text" == again.files.read("x")
+        assert 0 == one.drain(next(row["name"] for row in one.status()["nodes"] if row["name"] != box.node), 0.1)
+        until = time.monotonic() + 10
+        while "draining" not in {row["standing"] for row in other.status()["nodes"]}:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        for row in one.status()["nodes"]:
+            one.undrain(row["name"])
+        assert {"up"} == {row["standing"] for row in one.status()["nodes"]}
+
+
+def test_rays_ports_are_out_of_a_sandboxs_reach(cluster: Cluster) -> None:
+    """By every address of the node; also for a job with the whole public network. The control: from outside."""
+    attack = ("import socket\nfor host, port in {targets!r}:\n    try:\n"
+              "        socket.create_connection((host, port), 3).close()\n        print('reached', host, port)\n"
+              "    except OSError:\n        pass\n")
+    port = int(cluster.address.rpartition(":")[2])
+    hosts = {cluster.address.rpartition(":")[0], "127.0.0.1", socket.gethostbyname(socket.gethostname())}
+    ports = [port, *(row["NodeManagerPort"] for row in ray.nodes()), *(row["ObjectManagerPort"] for row in ray.nodes())]
+    open_ones = []
+    for target in [(host, port) for host in sorted(hosts) for port in ports]:
+        try:
+            socket.create_connection(target, 3).close()
+            open_ones.append(target)
+        except OSError:
+            pass
+    assert len(open_ones) >= len(ports)  # control: they can be reached
+
+    async def main() -> list[str]:
+        async with AsyncFleet("auto") as fleet:
+            code = attack.format(targets=open_ones)
+            confined = await fleet.execute(code, timeout=100)
+            allowed = await fleet.execute(code, allow_network=True, timeout=100)
+            return [confined.text, allowed.text, confined.outcome, allowed.outcome]
+
+    assert ["", "", "finished", "finished"] == on(cluster, main())
+
+
+def test_a_node_that_is_killed_costs_its_jobs_alone(cluster: Cluster) -> None:
+    """One answer each, no more lost than were there; sandboxes on the other nodes live on, and that on this one is over."""
+    async def main() -> tuple[list[tuple[int, Any]], list[str]]:
+        async with AsyncFleet("auto") as fleet:
+            boxes = [fleet.sandbox() for _ in range(3)]
+            places = {(await box.id()).partition("/")[0]: box for box in boxes}
+            assert 3 == len(places)
+            victim = next(node for node in cluster.list_all_nodes() if node is not cluster.head_node)
+            answers = []
+            async for number, answer in fleet.execute_many(f"print({number})" for number in range(JOBS)):
+                answers.append((number, answer))
+                if JOBS // 3 == len(answers):
+                    cluster.remove_node(victim, allow_graceful=False)
+            ends = []
+            for box in places.values():
+                try:
+                    ends.append((await box.shell("echo here")).text)
+                except leeward.SandboxOver as over:
+                    ends.append(over.reason)
+            return answers, ends
+
+    answers, ends = on(cluster, main())
+
+    assert list(range(JOBS)) == sorted(number for number, _ in answers)
+    lost = [answer for _, answer in answers if isinstance(answer, NodeLost)]
+    assert JOBS - len(lost) == sum(f"{number}\n" == answer.text for number, answer in answers
+                                   if isinstance(answer, leeward.Result))
+    assert len(lost) <= DEPTH * WORKERS
+    assert Counter({"here\n": 2, "node_lost": 1}) == Counter(ends)

@@ -1,0 +1,92 @@
+"""
+Code for a kernel whose snapshots are forged: its child does something else than to write its state, or spoils that.
+
+It reaches into leeward's module in its own process, as any job may.
+"""
+
+from __future__ import annotations
+
+#: In the kernel: its child does this in place of writing the state.
+FORGED = """
+import array, mmap, os, random, socket, struct, sys
+frame = sys._getframe()
+while "snapshots" not in frame.f_globals:
+    frame = frame.f_back
+snapshots = frame.f_globals["snapshots"]
+def given(orders):
+    sock = socket.socket(fileno=os.dup(orders))
+    _, fds, _, _ = socket.recv_fds(sock, 1, 1)
+    return fds[0]
+def own(native, scratch):
+    "The true state of this process, as bytes."
+    near, far = socket.socketpair()
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        native.dump(far.fileno(), write, scratch, -1, -1, -1)
+        return None  # in a copy
+    size = struct.unpack("q", os.read(read, 8))[0]
+    file = os.memfd_create("own")
+    os.ftruncate(file, size)
+    socket.send_fds(near, [b"x"], [file])
+    found = os.pread(file, struct.unpack("q", os.read(read, 8))[0], 0)
+    os.waitpid(child, 0)
+    return found
+def tell(answers, *numbers):
+    os.write(answers, b"".join(struct.pack("q", each) for each in numbers))
+facts_of = snapshots.facts_of = getattr(snapshots, "facts_of", snapshots._facts)
+snapshots._facts = lambda lost: b""  # the child tells its own
+def hostile(others, ours, scratch, native):
+    if os.fork():
+        os._exit(0)
+    gate, number, orders, answers, *_ = ours
+    os.write(number, struct.pack("q", os.getpid()))
+    for fd in others:
+        os.close(fd)
+    os.read(gate, 1)
+    facts = facts_of([])
+    try:
+        ATTACK
+    except BaseException:
+        pass
+    os._exit(0)
+snapshots._become_state = hostile
+"""
+
+SPOILED = """
+        content = own(native, scratch)
+        if content is None:
+            return
+        content = bytearray(content)
+        SPOIL
+        size = -(-len(content) // 4096) * 4096
+        os.write(answers, facts)
+        tell(answers, size)
+        file = given(orders)
+        with mmap.mmap(file, size) as into:
+            into[:len(content)] = content
+        tell(answers, len(content))
+        try:
+            os.read(orders, 1)
+            os.pwrite(file, b"late", 0)
+        except OSError:
+            pass
+"""
+#: How the bytes of a true state are spoiled, by a random generator *r*.
+SPOILS = {
+    "flips": "for _ in range(r.randrange(1, 64)): content[r.randrange(len(content))] ^= 1 << r.randrange(8)",
+    "tables": "for _ in range(16): content[-r.randrange(1, 1 << 15)] = r.randrange(256)",
+    "head": "for _ in range(4): content[r.randrange(8, 200)] = r.randrange(256)",
+    "pages": "at = r.randrange(len(content) // 4096) * 4096; content[at:at + 4096] = r.randbytes(4096)",
+    "cut": "del content[r.randrange(4096, len(content)):]",
+    "noise": "content[:] = r.randbytes(1 << 16)",
+}
+
+
+def forged(attack: str) -> str:
+    """Code by which the children of this kernel do *attack*; `given`, `own`, `tell` and the arguments are its names."""
+    return FORGED.replace("ATTACK", attack)
+
+
+def spoiled(how: str, seed: int = 0) -> str:
+    """Code by which the snapshots of this kernel are its true states, spoiled as *how* says by numbers of *seed*."""
+    return forged(SPOILED.replace("SPOIL", f"r = random.Random({seed})\n        {how}"))

@@ -1,0 +1,193 @@
+"""Whose a snapshot is, how much of them a user may have, and when one goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from leeward.client.snapshot_files import facts_of
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.run.dumping import KernelState
+from leeward.daemon.sandboxes.importing import Arriving, check, key
+from leeward.daemon.sandboxes.snapshots import MOST_DUMPS, MOST_OF_ALL, MOST_SNAPSHOTS, Snapshots
+from leeward.daemon.worker.zygote_memory import ZygoteMemory
+from leeward.errors import BadRequest, Busy, SnapshotFailed
+
+MOST = 1000
+FACTS = facts_of("3.11", {"numpy": "2"}, ["a socket"])
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.reactor, self.idle = Reactor(), 60.0
+        self.snapshots = Snapshots(self.reactor, lambda user: MOST * user, lambda: self.idle)
+
+    def add(self, user: int, size: int, memory: ZygoteMemory | None = None) -> str:
+        self.snapshots.admit(user, size)
+        state = KernelState(os.memfd_create("x"), size, "3", {}, (), memory)
+        return self.snapshots.add(user, state, size).name
+
+
+    def bring(self, user: int, state: int, memory: int = 0) -> str:
+        return self.snapshots.begin_import(user, Arriving((state, memory), FACTS, 7.5))
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    yield made
+    made.snapshots.close()
+    made.reactor.close()
+
+
+def test_a_snapshot_is_its_users(desk: Desk) -> None:
+    mine, theirs = desk.add(1, 10), desk.add(2, 10)
+    assert [mine] == [each.name for each in desk.snapshots.of(1)]
+    assert mine == desk.snapshots.get(mine, 1).name
+    for call in (desk.snapshots.get, desk.snapshots.remove):
+        with pytest.raises(SnapshotFailed):
+            call(theirs, 1)
+    desk.snapshots.remove(theirs, 2)
+    with pytest.raises(SnapshotFailed):
+        desk.snapshots.get(theirs, 2)
+
+
+def test_bytes_are_counted_until_it_goes(desk: Desk) -> None:
+    """Also those that a dump was admitted, which may be more than it takes."""
+    first = desk.add(1, 600)
+    with pytest.raises(Busy, match="snapshot_memory"):
+        desk.snapshots.admit(1, 500)
+    desk.snapshots.admit(2, 500)
+    desk.snapshots.give_back(2, 500)
+    desk.snapshots.remove(first, 1)
+    desk.snapshots.admit(1, 1000)
+    desk.snapshots.give_back(1, 1000)
+    assert not desk.snapshots._bytes
+
+
+def test_a_zygotes_memory_counts_once(desk: Desk) -> None:
+    """For each user whose snapshots keep it."""
+    fd = os.memfd_create("x")
+    os.ftruncate(fd, 300)
+    memory = ZygoteMemory(fd)
+    names = [desk.add(1, 100, memory) for _ in range(2)]
+    assert 500 == desk.snapshots._bytes[1]
+    desk.snapshots.remove(names[0], 1)
+    assert 400 == desk.snapshots._bytes[1]
+    desk.snapshots.remove(names[1], 1)
+    assert not desk.snapshots._bytes
+    os.fstat(fd)
+    del memory
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(fd)
+
+
+def test_there_are_so_many_at_once(desk: Desk) -> None:
+    for _ in range(MOST_DUMPS):
+        desk.snapshots.begin(1)
+    with pytest.raises(Busy):
+        desk.snapshots.begin(1)
+    desk.snapshots.begin(2)
+    desk.snapshots.end(1)
+    desk.snapshots.begin(1)
+    for _ in range(MOST_DUMPS):
+        desk.snapshots.end(1)
+    for _ in range(MOST_SNAPSHOTS):
+        desk.add(1, 1)
+    with pytest.raises(Busy):
+        desk.snapshots.begin(1)
+    for user in range(2, 2 + (MOST_OF_ALL - MOST_SNAPSHOTS) // 2):
+        desk.add(user, 1)
+        desk.add(user, 1)
+    with pytest.raises(Busy, match="the daemon has"):
+        desk.snapshots.begin(1000)
+
+
+def test_all_users_together_leave_half_of_the_memory(desk: Desk) -> None:
+    with pytest.raises(Busy, match="all users"):
+        desk.snapshots.admit(1 << 40, 1 << 48)
+
+
+def test_an_unused_one_goes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it was idle for long; one that was used stays."""
+    now = [100.0]
+    monkeypatch.setattr(desk.reactor, "now", lambda: now[0])
+    old, used = desk.add(1, 10), desk.add(1, 10)
+    now[0] = 150.0
+    desk.snapshots.get(used, 1)
+    now[0] = 165.0
+    desk.snapshots._look()
+    assert [used] == [each.name for each in desk.snapshots.of(1)]
+    assert 10 == desk.snapshots._bytes[1]
+    with pytest.raises(SnapshotFailed):
+        desk.snapshots.get(old, 1)
+
+
+def test_bytes_that_come_back_are_a_snapshot_when_all_are_there(desk: Desk) -> None:
+    name, content = desk.bring(1, 600, 200), os.urandom(800)
+    with pytest.raises(SnapshotFailed):
+        desk.snapshots.get(name, 1)
+    assert [300, 100] == [desk.snapshots.add_bytes(name, 1, content[at:to]) for at, to in ((0, 500), (500, 700))]
+    with pytest.raises(BadRequest):
+        desk.snapshots.add_bytes(name, 1, bytes(101))
+    assert 0 == desk.snapshots.add_bytes(name, 1, content[700:])
+    found = desk.snapshots.get(name, 1)
+    assert (7.5, "3.11", (600, 200)) == (found.made, found.state.python, found.sizes)
+    assert content == found.bytes_at(0, 599) + found.bytes_at(599, 99) + found.bytes_at(600, 1000)
+    assert b"" == found.bytes_at(800, 10)
+    assert found.state.memory is not None
+    for fd in (found.state.fd, found.state.memory.fd):
+        with pytest.raises(PermissionError):
+            os.pwrite(fd, b"x", 0)
+    with pytest.raises(Busy):
+        desk.snapshots.admit(1, MOST - 799)
+    desk.snapshots.remove(name, 1)
+    desk.snapshots.admit(1, MOST)
+
+
+def test_an_import_is_its_users_and_counts_until_it_is_given_up(desk: Desk) -> None:
+    name = desk.bring(1, MOST)
+    for call in (lambda: desk.snapshots.add_bytes(name, 2, b"x"), lambda: desk.snapshots.remove(name, 2)):
+        with pytest.raises(SnapshotFailed):
+            call()
+    with pytest.raises(Busy):
+        desk.bring(1, 1)
+    desk.snapshots.remove(name, 1)
+    with pytest.raises(SnapshotFailed):
+        desk.snapshots.add_bytes(name, 1, b"x")
+    several = [desk.bring(1, 1) for _ in range(MOST_DUMPS)]
+    with pytest.raises(Busy):
+        desk.bring(1, 1)
+    assert len(several) == len(set(several))
+
+
+def test_an_import_ends_when_nothing_comes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leeward.daemon.sandboxes.snapshots.PATIENCE_S", 0.0)
+    name = desk.bring(1, MOST)
+
+    def given_up() -> bool:
+        try:
+            desk.snapshots.admit(1, MOST)
+        except Busy:
+            return False
+        return True
+
+    desk.reactor.run(given_up)
+    with pytest.raises(SnapshotFailed):
+        desk.snapshots.add_bytes(name, 1, b"x")
+
+
+@pytest.mark.parametrize("name", sorted(key()))
+def test_what_was_different_is_named(name: str) -> None:
+    check(key())
+    for value in ({**key(), name: "another one"}, {each: value for each, value in key().items() if each != name}):
+        with pytest.raises(SnapshotFailed, match=f"another {name}: "):
+            check(value)
+
+
+def test_facts_of_an_import_are_checked(desk: Desk) -> None:
+    for facts in (b"", b"\xc1", b"\x80"):
+        with pytest.raises(BadRequest, match="facts"):
+            Arriving((4096, 0), facts, 1.0)
