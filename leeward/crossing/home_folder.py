@@ -10,6 +10,7 @@ removed in another"
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,11 +18,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward.crossing.walk import opened
+from leeward.errors import KernelRefusal
 
 _ATTRIBUTES = MountAttr.NOSUID | MountAttr.NODEV
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Names on the scratch file system, whose root nobody sees: the home, a file that nobody may read, an empty folder.
 _HOME, _FILE, _FOLDER = "home.0", "hidden.0", "hidden.1"
+#: Times that a name is opened to be covered; the client hides its folder, or ends the agent, where that isn't enough.
+_TRIES = 100
 
 
 class AgentHome:
@@ -86,17 +90,32 @@ def _onto_itself(path: str, attributes: MountAttr) -> None:
 def hide_all(scratch: int, paths: Iterable[str]) -> int:
     """
     Cover *paths* that exist and aren't covered: a file or a link by a file that nobody may read, a folder by an empty
-    one, both of *scratch*, as an `AgentHome` has mounted it. Returns the number of them.
+    one, both of *scratch*, as an `AgentHome` has mounted it. Returns the number of them. KernelRefusal for one that was
+    replaced each time before its cover was there.
     """
-    made = 0
     covers = [os.stat(name, dir_fd=scratch) for name in (_FILE, _FOLDER)]
-    for path in paths:
+    return sum(_hide(scratch, path, covers) for path in paths)
+
+
+def _hide(scratch: int, path: str, covers: Sequence[os.stat_result]) -> bool:
+    """
+    Nothing is mounted on what was removed since it was opened, or had another file renamed over it. So *path* is opened
+    again, until it is covered or is no more.
+    """
+    for left in reversed(range(_TRIES)):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
             about = os.fstat(fd)
-            if not any(os.path.samestat(about, cover) for cover in covers):
+            if any(os.path.samestat(about, cover) for cover in covers):
+                return False
+            try:
                 _attach(scratch, _FOLDER if stat.S_ISDIR(about.st_mode) else _FILE, fd, MountAttr.RDONLY)
-                made += 1
-    return made
+            except KernelRefusal as error:
+                if error.errno != errno.ENOENT or not left:
+                    raise
+                continue
+            return True
+        break
+    return False
 
 
 def _attach(scratch: int, name: str, to: str | int, attributes: MountAttr) -> None:

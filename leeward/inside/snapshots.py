@@ -184,7 +184,7 @@ def _packages() -> dict[str, str]:
     for name, module in list(sys.modules.items()):
         if "." in name or name.startswith("_") or name in sys.stdlib_module_names or name in ("leeward", "msgpack"):
             continue
-        version = getattr(module, "__version__", "")
+        version = getattr(module, "__dict__", {}).get("__version__", "")  # a module's __getattr__ may warn, or do anything
         found[name[:wire.MAX_SHOWN]] = version[:80] if isinstance(version, str) else ""
     return dict(sorted(found.items())[:wire.MAX_PACKAGES])
 

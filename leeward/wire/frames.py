@@ -212,11 +212,11 @@ _STANDS_FOR = b"\xd6\0"
 
 
 def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST, large: list[tuple[int, int, int]] | None = None,
-           most_values: int = MAX_VALUES, most_entries: int = MAX_ENTRIES) -> None:
+           most_values: int = MAX_VALUES, most_entries: int = MAX_ENTRIES, tops: list[int] | None = None) -> None:
     """
     Walk over the values without building any, and refuse a payload beyond the limits above. *large* gets the places of
     at most MAX_LARGE binary values of LARGE_VALUE bytes and more: where each begins, where its content does, and its
-    end.
+    end. *tops* gets where each key and value of the outermost map begins.
 
     The decoder allocates an array by the length that the payload claims, in up to 1024 levels: 4 KiB of input could
     make it allocate hundreds of MiB before it notices that the input ends too early.
@@ -225,6 +225,8 @@ def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST, large: lis
     position, values, left, texts = 0, 0, 1, 0
     outer: list[int] = []  # values still to come in each container around this one
     while True:
+        if tops is not None and len(outer) == 1:
+            tops.append(position)
         byte = payload[position]
         kind = kinds[byte]
         left -= 1

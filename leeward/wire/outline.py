@@ -9,10 +9,11 @@ Trust:     none. A request that isn't clearly such a job has no outline, and is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from leeward.errors import PeerError
-from leeward.wire.frames import HEADER, MAX_VALUES, VERSION, skip, survey
+from leeward.wire.frames import HEADER, VERSION, skip, survey
 from leeward.wire.requests import Execute, encode_request
 from leeward.wire.schema import MAX_ID
 
@@ -30,38 +31,38 @@ _FEW = 64
 
 def whole(payload: bytes | memoryview) -> int:
     """The id of the job that *payload* asks for; 0 if it asks for something else or has no outline."""
+    places: list[int] = []
     try:
-        survey(payload)
+        survey(payload, tops=places)
     except (PeerError, IndexError):
         return 0
-    return unread(payload, MAX_VALUES)
+    return _job(payload, [*places, len(payload)])
 
 
-def unread(payload: Bytes, most: int = _FEW) -> int:
+def unread(payload: Bytes) -> int:
     """
     As `whole`, for a payload that wasn't surveyed, and that the client may change meanwhile; 0 if a field has more than
-    *most* values.
+    _FEW values.
     """
-    found: dict[bytes, tuple[int, int]] = {}
+    places = [1]
     try:
-        entries = payload[0] - _SHORT_MAP
-        if not 0 < entries < 16:
-            return 0
-        at = 1
-        for _ in range(entries):
-            size = payload[at] - _SHORT_TEXT
-            if not 0 < size <= _LONGEST:
-                return 0
-            key = bytes(payload[at + 1:at + 1 + size])
-            start = at + 1 + size
-            at = skip(payload, start, most)
-            if key in found:
-                return 0
-            found[key] = start, at
+        for _ in range(2 * (payload[0] & 15)):
+            places.append(skip(payload, places[-1], _FEW))
     except IndexError:
         return 0
-    if at != len(payload):
+    return _job(payload, places)
+
+
+def _job(payload: Bytes, places: Sequence[int]) -> int:
+    """The id of the job. *places*: where each key and value of the map begins, and where the last one ends."""
+    if not _SHORT_MAP < payload[0] < _SHORT_MAP + 16 or places[-1] != len(payload):
         return 0
+    found: dict[bytes, tuple[int, int]] = {}
+    for at, start, end in zip(places[::2], places[1::2], places[2::2], strict=False):
+        key = bytes(payload[at + 1:start])
+        if not _SHORT_TEXT < payload[at] <= _SHORT_TEXT + _LONGEST or key in found:
+            return 0
+        found[key] = start, end
     if not {b"v", b"id", b"op"} <= found.keys() or b"session" in found:
         return 0
     if _number(payload, *found[b"v"]) != VERSION or bytes(payload[slice(*found[b"op"])]) != b"\xa7execute":

@@ -38,7 +38,7 @@ def by_address(host: Servers) -> Iterator[Box]:
 
 #: Sends each list of pieces on a connection of its own, and waits for an answer before each piece that begins with "<".
 SEND = """
-import socket
+import contextlib, socket
 said = []
 for pieces in attacks:
     with socket.create_connection((to, port), 20) as sock:
@@ -49,7 +49,8 @@ for pieces in attacks:
                 if piece.startswith("<"):
                     got += sock.recv(4096).decode("latin-1")
                 sock.sendall(piece.removeprefix("<").encode("latin-1"))
-            sock.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):  # it was reset already, which the next call tells
+                sock.shutdown(socket.SHUT_WR)
             while data := sock.recv(65536):
                 got += data.decode("latin-1")
         except OSError as error:

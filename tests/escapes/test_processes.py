@@ -22,6 +22,7 @@ from kit.locks import LOCKS
 from kit.promises import promised
 from kit.running import running
 from kit.skip_policy import require
+from kit.unclosed import close_garbage
 from leeward.daemon.run.runner import Runner, job_of
 from leeward.isolation.cgroup import hierarchy
 from leeward.spec.limits import Limits
@@ -266,6 +267,7 @@ def test_c061_cannot_have_more_descriptors_than_its_limit(held: Box, only: Only)
 
     serves(held)
     held.settle()
+    close_garbage()
     mine, before = os.listdir("/proc/self/fd"), opened()
     hold = "import errno, json, os, signal\nPROCESSES = 40\n" + FILL + "os.write(1, b'here')\nsignal.pause()\n"
     with running(held, hold.encode()):

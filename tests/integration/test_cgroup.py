@@ -30,6 +30,7 @@ from typing import Any
 import pytest
 
 from kit import features
+from kit.unclosed import close_garbage
 from kit.waiting import poll_until
 from leeward._native import spawn
 from leeward._native.spawn import Clone
@@ -37,7 +38,7 @@ from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import daemon_group, hierarchy
 from leeward.isolation.cgroup.choose import choose
 from leeward.isolation.cgroup.entry import Driver, Entry, Leaf, Usage, WorkerGroup
-from leeward.isolation.cgroup.none import OTHERS
+from leeward.isolation.cgroup.none import OTHERS, TICK_S
 from leeward.spec.limits import MIB, Limits
 from leeward.spec.outcome import Limit
 
@@ -56,6 +57,9 @@ PATIENCE_S = 20.0 * features.SLOWER
 #: Of its limit, what a job without controllers may have got before the watch ended it. In software a look at many
 #: processes takes longer than to touch their memory does.
 OVERSHOOT = 1 + 0.25 * features.SLOWER
+
+#: Seconds that a look may be late, and how often a job is run on a machine where it is later.
+LATE_S, TRIES = TICK_S, 10
 
 DRIVERS = [
     pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),
@@ -83,13 +87,17 @@ def homes_of(pid: int) -> list[str]:
 
 @dataclasses.dataclass
 class Ended:
-    """How a job ended: what it returned, or the signal that ended it, and what its leaf says."""
+    """
+    How a job ended: what it returned, or the signal that ended it, and what its leaf says; and for how many seconds, at
+    most, its watch wanted to look and had no processor.
+    """
 
     value: object
     signal: int | None
     verdict: Limit | None
     usage: Usage
     seconds: float
+    late: float
 
 
 class Worker:
@@ -133,14 +141,18 @@ class Worker:
             os.close(fd)
         pidfd = os.pidfd_open(init)
         verdict = None
-        waited = 0.0  # while this process itself stood still, nobody looked
+        waited = late = 0.0  # while this process itself stood still, nobody looked
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
+        looked, spent = time.monotonic(), time.thread_time()
         try:
-            while not poll.poll(leaf.tick_interval * 1000):
-                waited += leaf.tick_interval
+            while not poll.poll((pause := leaf.tick_interval) * 1000):
+                waited += pause
                 assert waited < PATIENCE_S
                 verdict = leaf.tick(init) or verdict  # and look on: what isn't found isn't killed
+                before, looked = (looked, spent), time.monotonic()
+                spent = time.thread_time()
+                late = max(late, looked - before[0] - pause - (spent - before[1]))
                 LOOKS[:] = (looks() + 1).to_bytes(8, sys.byteorder)
                 if verdict or (kill_at is not None and select.select([kill_at], [], [], 0)[0]):
                     leaf.kill()
@@ -154,7 +166,7 @@ class Worker:
         await_true(leaf.remove)
         ended, value = pickle.loads(text)
         assert not isinstance(value, str) or "Traceback" not in value, value
-        return Ended(value, ended, verdict, usage, time.monotonic() - started)
+        return Ended(value, ended, verdict, usage, time.monotonic() - started, late)
 
     def close(self) -> None:
         await_true(self.group.remove)
@@ -336,11 +348,14 @@ def small_objects() -> int:
 @pytest.mark.parametrize("job", [lambda: touch(400 * MIB, stay), populate, in_children, small_objects],
                          ids=["touched", "populated", "in children", "in small objects"])
 def test_memory_past_the_limit_ends_the_job(worker, job):
-    """Before it has a quarter more, as fast as it may be."""
-    got = worker.run(job, DEFAULT)
+    """Before it has a quarter more, as fast as it may be; tried again where the watch came late for want of processor."""
+    for _ in range(TRIES):
+        got = worker.run(job, DEFAULT)
+        assert is_out_of_memory(got), got
+        if got.usage.memory_peak <= DEFAULT.memory * OVERSHOOT or got.late < LATE_S:
+            break
 
-    assert is_out_of_memory(got), got
-    assert got.usage.memory_peak <= DEFAULT.memory * OVERSHOOT
+    assert got.usage.memory_peak <= DEFAULT.memory * OVERSHOOT, got
 
 
 def test_memory_far_past_the_limit_is_refused_or_ends_the_job(worker):
@@ -618,6 +633,7 @@ def test_kill_ends_all(worker):
 
 def test_no_descriptor_stays_open_or_is_inherited(driver):
     """Descriptors are those of before, and none goes through an exec."""
+    close_garbage()
     before = set(os.listdir("/proc/self/fd"))
     worker = Worker(driver)
     leaves = [worker.leaf() for _ in range(3)]

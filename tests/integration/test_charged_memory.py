@@ -18,6 +18,7 @@ from kit import features
 from kit.box import Box
 from kit.live import Live, opened
 from kit.live_daemon import LiveDaemon
+from kit.unclosed import close_garbage
 from leeward.spec.limits import MIB, Limits
 from leeward.spec.outcome import Outcome
 from leeward.spec.stand_ins import FETCH_SYNC
@@ -175,6 +176,7 @@ def test_the_daemon_has_no_descriptor_more(box: Box) -> None:
 
     box.run("1")
     box.settle()
+    close_garbage()
     before = descriptors()
     for _ in range(5):
         box.run("import os; kept = [os.memfd_create('x') for _ in range(50)]")

@@ -92,10 +92,12 @@ class Stand:
         self.daemon = self._start()
 
     def _start(self) -> LiveDaemon:
-        daemon = LiveDaemon(self._folder / "d", *self._options).__enter__()
+        return LiveDaemon(self._folder / "d", *self._options).__enter__()
+
+    def complete(self) -> None:
+        """Wait until the daemon has its other loops."""
         if self.shards > 1:
-            daemon.until(lambda status: "serving" == status["shards"][0]["state"])
-        return daemon
+            self.daemon.until(lambda status: "serving" == status["shards"][0]["state"])
 
     @property
     def service(self) -> ServedApprovals:
@@ -355,6 +357,7 @@ class Answer:
 def play(stand: Stand, operation: str, target: str, fault: str, moment: float) -> int:
     """One row of the matrix; returns how many processes were hit."""
     begin, is_right = OPERATIONS[operation]
+    stand.complete()
     if target in STARTED_BY and target not in stand.processes():
         serves(stand, STARTED_BY[target])
     with ExitStack() as ends:
@@ -420,10 +423,12 @@ def cases() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def stand(request: pytest.FixtureRequest, host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """With what there is of everything once each operation was served."""
+    """With what there is of everything once each operation was served, and each runner that is then made is there."""
     made = Stand(tmp_path_factory.mktemp("matrix"), host.http, request.param)
+    made.complete()
     for operation in dict.fromkeys(case.values[1] for case in cases() if made.shards == case.values[0]):
         serves(made, operation)
+    made.daemon.idle()
     made.before = made.census()
     yield made
     made.close()

@@ -23,6 +23,7 @@ import pytest
 from kit import features
 from kit.container import DOCKER_LIKE
 from kit.live_daemon import command, environment
+from kit.unclosed import close_garbage
 from leeward._native import mounts
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Table, returns
@@ -83,6 +84,7 @@ def test_looking_leaves_no_trace():
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text()  # other tests may have left some
         return os.listdir("/proc/self/fd"), Path("/proc/self/cgroup").read_text(), children
 
+    close_garbage()
     before = held()
 
     first, second = look(), look()

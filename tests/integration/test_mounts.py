@@ -20,6 +20,7 @@ from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
 from leeward._native.steps import Table
+from leeward.crossing.home_folder import AgentHome, hide_all
 from leeward.isolation import interpreter
 from leeward.isolation.mounts import PROC_LINKS
 from leeward.isolation.template import Template
@@ -289,3 +290,66 @@ def test_later_mounts_of_the_host_stay_outside(tmp_path: Path, mount_setattr: bo
     assert "" == said
     assert {"/", "/shown", "/shown/before", "/proc"} == {mount.target for mount in seen}
     assert not any(mount.shared for mount in seen)
+
+
+# --- names that are hidden in a running sandbox -------------------------------
+
+
+def covering(project: Path, before: Callable[[], object]) -> Callable[[], None]:
+    """Hide `secret` in *project*; *before* is called when the name was opened, and nothing is mounted on it yet."""
+    def attach(mount: int, to: str | int, attributes: MountAttr) -> None:
+        if isinstance(to, int):
+            before()
+        real(mount, to, attributes)
+
+    def hide() -> None:
+        home = project.parent / "home"
+        made = AgentHome(native.filesystem("tmpfs", {"mode": "0755"}, MountAttr(0)), str(home))
+        with mock.patch.object(native, "attach", attach):
+            hide_all(made.scratch, [str(project / "secret")])
+
+    real = native.attach
+    project.mkdir()
+    (project / "secret").write_text("a secret")
+    return hide
+
+
+def replace(name: Path) -> None:
+    """As an editor does when it saves."""
+    name.with_name("new").write_text("a secret")
+    name.with_name("new").rename(name)
+
+
+def test_a_name_that_is_gone_before_its_cover_is_no_error(tmp_path: Path) -> None:
+    name = tmp_path / "project/secret"
+
+    said, seen = in_namespaces(covering(name.parent, name.unlink))
+
+    assert "" == said
+    assert not [mount for mount in seen if "project" in mount.target]
+
+
+def test_a_name_that_is_replaced_before_its_cover_is_covered(tmp_path: Path) -> None:
+    """By another file that is renamed over it, or made in its place, once and again."""
+    name, acts = tmp_path / "project/secret", list[Callable[[], object]]()
+
+    def act() -> None:
+        if acts:
+            acts.pop()()
+
+    def anew() -> None:
+        name.unlink()
+        name.write_text("a secret")
+
+    acts += [lambda: replace(name), anew, lambda: replace(name)]
+    said, seen = in_namespaces(covering(name.parent, act))
+
+    assert "" == said
+    assert [str(name)] == [mount.target for mount in seen if "project" in mount.target]
+
+
+def test_a_name_that_is_replaced_all_the_time_is_an_error(tmp_path: Path) -> None:
+    """So that its folder is covered, or the agent ended."""
+    name = tmp_path / "project/secret"
+
+    assert "ENOENT" in in_namespaces(covering(name.parent, lambda: replace(name)))[0]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from kit.unclosed import close_garbage
 from leeward._native import start
 from leeward._native.steps import Call, Cell, Step, returns
 from leeward.daemon.worker.zygote_start import BackstageProcess
@@ -51,6 +52,7 @@ def started(argv: Sequence[str], view: View, control: int) -> BackstageProcess:
 def test_a_program_has_its_streams_its_channel_and_the_covered_tree(view: View,
                                                             control: tuple[socket.socket, socket.socket]) -> None:
     """And nothing else; its end is told as of any other process."""
+    close_garbage()
     before = descriptors()
     executable = interpreter.find().executable
     process = started([executable, "-I", "-S", "-c", PROGRAM.format(BackstageProcess.CONTROL)], view,
@@ -83,6 +85,7 @@ def test_the_end_of_a_killed_program_is_reported(view: View, control: tuple[sock
 
 def test_a_missing_program_leaves_no_process_or_descriptor(view: View,
                                                            control: tuple[socket.socket, socket.socket]) -> None:
+    close_garbage()
     before, others = descriptors(), children()
     with pytest.raises(KernelRefusal, match=r"execve.*ENOENT"):
         started(["/nowhere/python"], view, control[1].fileno())
@@ -99,6 +102,7 @@ def test_a_failed_step_or_parent_leaves_no_process_or_descriptor() -> None:
     def fail(_pid: int) -> None:
         raise PermissionError("no map")
 
+    close_garbage()
     before, others = descriptors(), children()
     with pytest.raises(KernelRefusal, match=r"chdir.*ENOENT"):
         start.start(refused, ())

@@ -18,6 +18,7 @@ import pytest
 
 from kit import confined
 from kit.confined import NUMBER
+from kit.unclosed import close_garbage
 from kit.waiting import poll_until
 from leeward.daemon.supervisor import Denied, Supervisor
 from leeward.errors import KernelRefusal
@@ -310,6 +311,7 @@ def test_a_descriptor_that_can_be_polled_but_isnt_a_listener(supervisor: Supervi
 
 def test_no_descriptor_or_thread_is_left_after_close() -> None:
     """With listeners open or not."""
+    close_garbage()
     before = set(os.listdir("/proc/self/fd")), set(os.listdir("/proc/self/task"))
     for _ in range(20):
         supervisor = Supervisor()

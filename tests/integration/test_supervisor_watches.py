@@ -21,6 +21,7 @@ import pytest
 
 from kit import confined
 from kit.confined import NUMBER
+from kit.unclosed import close_garbage
 from leeward.daemon.supervisor import Supervisor
 from leeward.isolation.seccomp import filters
 from leeward.isolation.watching import Watchers
@@ -209,6 +210,7 @@ def test_a_task_that_dies_while_it_asks_leaves_nothing(supervisor: Supervisor, t
         return len(os.listdir("/proc/self/fd"))
 
     told(supervisor, "tell(init())")
+    close_garbage()
     before = descriptors()
     for _ in range(5):
         got, _ = told(supervisor, f"""

@@ -20,7 +20,10 @@ pytestmark = pytest.mark.needs("strace")
 
 
 class Traced:
-    """The calls of a daemon's main thread while something goes on."""
+    """
+    The calls of a daemon's main thread while something goes on; each waits twice
+    for strace to get a processor, so on a busy machine a daemon that ends while it is traced takes minutes.
+    """
 
     def __init__(self, daemon: LiveDaemon, file: Path) -> None:
         self._file = file
@@ -31,15 +34,16 @@ class Traced:
         said = self._strace.stderr.readline()
         assert "attached" in said, said
 
-    def so_far(self) -> list[str]:
-        """Whole lines: it writes out each as the call returns."""
-        return self._file.read_text(errors="replace").rpartition("\n")[0].splitlines()
+    def __enter__(self) -> Traced:
+        return self
 
-    def calls(self) -> list[str]:
-        """All of them; nothing is traced any more."""
+    def __exit__(self, *_exception: object) -> None:
         self._strace.send_signal(signal.SIGINT)
         self._strace.communicate(timeout=PATIENCE)
-        return self.so_far()
+
+    def so_far(self) -> list[str]:
+        """Whole lines: it writes out each as the call returns; all of them behind the block."""
+        return self._file.read_text(errors="replace").rpartition("\n")[0].splitlines()
 
 
 def names(calls: list[str]) -> Counter[str]:
@@ -56,14 +60,13 @@ def test_the_ring_does_all_of_a_connection(tmp_path: Path) -> None:
     with LiveDaemon(tmp_path, "--pool-size", "2", "--io=uring") as daemon:
         with daemon.client() as client:
             client.execute("print(1)")
-        traced = Traced(daemon, tmp_path / "calls")
-        with daemon.client() as client:
-            for _ in range(50):
+        with Traced(daemon, tmp_path / "calls") as traced, daemon.client() as client:
+            for _ in range(count := 10):
                 assert b"1\n" == client.execute("print(1)").stdout
-        calls = traced.calls()
+        calls = traced.so_far()
 
     seen = names(calls)
-    assert seen["io_uring_enter"] > 50
+    assert seen["io_uring_enter"] > count
     assert not {"epoll_wait", "epoll_pwait", "accept", "accept4", "recvfrom", "sendto"} & set(seen)
     own = re.compile(r"(recvmsg|sendmsg|read|write|readv|writev)\(\d+<UNIX-STREAM")
     assert [] == [call for call in calls if own.match(call)]
@@ -81,12 +84,12 @@ def test_calls_for_a_batch_of_questions(way: str, tmp_path_factory: pytest.TempP
         sock.settimeout(PATIENCE)
         sock.connect(str(daemon.socket))
         daemon.idle()
-        traced = Traced(daemon, tmp_path / "calls")
-        sock.sendall(b"".join(encode({"v": 1, "id": number, "op": "ping"}) for number in range(1, 33)))
-        reader, got = FrameReader(), []
-        while len(got) < 32:
-            got += reader.feed(sock.recv(1 << 16))
-        calls = traced.calls()
+        with Traced(daemon, tmp_path / "calls") as traced:
+            sock.sendall(b"".join(encode({"v": 1, "id": number, "op": "ping"}) for number in range(1, 33)))
+            reader, got = FrameReader(), []
+            while len(got) < 32:
+                got += reader.feed(sock.recv(1 << 16))
+        calls = traced.so_far()
 
     if reactors.URING == way:
         # One hands in all answers; another may have asked for a timer's descriptor meanwhile.
@@ -149,14 +152,14 @@ def test_calls_for_a_request(way: str, tmp_path: Path) -> None:
     with (LiveDaemon(tmp_path, "--pool-size", str(count), "--spares=0", *reactors.OPTIONS[way]) as daemon,
           daemon.client() as client):
         daemon.idle()
-        traced = Traced(daemon, tmp_path / "calls")
         asked = 0
-        # One that takes longer than 5 ms is taken back, as happens on a host with other work: others are asked then.
-        while asked < count or (len(ways(traced.so_far())) <= count // 2 and asked < 10 * count):
-            assert b"1\n" == client.execute("print(1)").stdout
-            asked += 1
-            daemon.idle()
-        calls = traced.calls()
+        with Traced(daemon, tmp_path / "calls") as traced:
+            # One that takes longer than 5 ms is taken back, as happens on a host with other work: others are asked then.
+            while asked < count or (len(ways(traced.so_far())) <= count // 2 and asked < 10 * count):
+                assert b"1\n" == client.execute("print(1)").stdout
+                asked += 1
+                daemon.idle()
+        calls = traced.so_far()
 
     short = [len(each) for each in ways(calls)]
     assert len(short) > count // 2, names(calls)
@@ -179,13 +182,13 @@ def test_calls_for_a_batch_of_jobs(way: str, tmp_path_factory: pytest.TempPathFa
         sock.settimeout(PATIENCE)
         sock.connect(str(daemon.socket))
         daemon.idle()
-        traced = Traced(daemon, tmp_path / "calls")
-        sock.sendall(b"".join(encode({"v": 1, "id": number, "op": "execute", "code": b"print(1)"})
-                              for number in range(1, many + 1)))
-        reader, got = FrameReader(), []
-        while len(got) < many:
-            got += reader.feed(sock.recv(1 << 16))
-        calls = traced.calls()
+        with Traced(daemon, tmp_path / "calls") as traced:
+            sock.sendall(b"".join(encode({"v": 1, "id": number, "op": "execute", "code": b"print(1)"})
+                                  for number in range(1, many + 1)))
+            reader, got = FrameReader(), []
+            while len(got) < many:
+                got += reader.feed(sock.recv(1 << 16))
+        calls = traced.so_far()
 
     at = [number for number, call in enumerate(calls) if call.startswith("writev(")]
     assert many == len(at), names(calls)

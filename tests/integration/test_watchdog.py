@@ -65,7 +65,7 @@ def ended_meanwhile(daemon: LiveDaemon) -> list[tuple[int, int]]:
     told = "the event loop stood still"
     daemon.logged(lambda rows: any(told == row["event"] for row in rows))
     rows = [row for row in daemon.log if told == row["event"]]
-    assert all("stalling.py" in row["where"][-1] for row in rows)
+    assert all(any("stalling.py" in each for each in row["where"]) for row in rows)
     return [(row["timed_out"], row["out_of_memory"]) for row in rows]
 
 
@@ -85,16 +85,16 @@ def test_a_time_limit(tmp_path: Path, way: str, watchdog: bool) -> None:
 
 @pytest.mark.parametrize("watchdog", [True, False], ids=["held", "control"])
 def test_a_memory_limit_without_controllers(tmp_path: Path, watchdog: bool) -> None:
-    with standing_still(tmp_path, "--pool-size", "1", seconds=STALL_S, watchdog=watchdog, cgroup="none") as daemon, \
-            daemon.client() as client, stalled(daemon):
-        result = client.execute("import time; time.sleep(1)\n" + GROWING, memory=64 << 20, timeout=30)
+    with standing_still(tmp_path, "--pool-size", "1", seconds=PATIENCE, enough=200 << 20, watchdog=watchdog,
+                        cgroup="none") as daemon, daemon.client() as client, stalled(daemon):
+        result = client.execute("import time; time.sleep(1)\n" + GROWING, memory=64 << 20, timeout=2 * PATIENCE)
 
         assert leeward.Outcome.OUT_OF_MEMORY is result.outcome
         reached = int(result.stdout_text.split()[-1])
         if watchdog:
             assert [(0, 1)] == ended_meanwhile(daemon)
         else:
-            assert reached > 100  # of 300, which it doesn't reach on a busy machine before the loop goes on
+            assert reached > 100
 
 
 def test_a_sessions_job_is_ended_and_not_interrupted(tmp_path: Path) -> None:

@@ -105,6 +105,15 @@ class Live:
     def shell(self, line: str, **more: Any) -> Ran:
         return self.run("sh", "-c", line, **more)
 
+    def living(self) -> list[str]:
+        """
+        The names of the sandbox's processes, with that of the shell that looks. One that has ended and that its init
+        hasn't reaped yet isn't among them.
+        """
+        rows = self.shell("for each in /proc/[0-9]*/stat; do read -r row <$each && echo \"$row\"; done").out
+        found = [row.partition("(")[2].rpartition(") ") for row in rows.splitlines()]
+        return [name for name, _, rest in found if rest[:1] not in ("Z", "X")]
+
     def end(self) -> None:
         if not self.lost:
             self.runner.end("the test is over")

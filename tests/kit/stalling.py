@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kit import points
-from kit.live_daemon import LiveDaemon
+from kit.live_daemon import LiveDaemon, descendants
 
 
 @contextlib.contextmanager
@@ -28,12 +29,23 @@ def standing_still(folder: Path, *options: str, **asked: Any) -> Iterator[LiveDa
         yield daemon
 
 
-def prepare(*, seconds: float | None = None, idle: bool = False, cgroup: str | None = None, watchdog: bool = True,
-            rights: bool = False, drain: float | None = None, guarded: bool = True) -> None:
+def resident(init: int) -> int:
+    """Bytes of memory that the processes of *init*'s sandbox have; 0 when they have ended."""
+    total = 0
+    for pid in (init, *descendants(init)):
+        with contextlib.suppress(OSError):
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return total * resource.getpagesize()
+
+
+def prepare(*, seconds: float | None = None, enough: int = 0, idle: bool = False, cgroup: str | None = None,
+            watchdog: bool = True, rights: bool = False, drain: float | None = None, guarded: bool = True) -> None:
     """
     Args:
         seconds: the time that a ping sleeps in the loop's thread. A ping is refused as busy until something runs that
             has a deadline. Two lines of the log report the beginning and the end of the sleep.
+        enough: bytes that what runs has to have, or to have lost by its end, before the sleep is over; *seconds* is
+            then the most.
         idle: a ping sleeps although nothing runs.
         cgroup: the cgroup driver, where it isn't to be chosen.
         watchdog: False is a daemon without the watchdog's thread, for a control.
@@ -61,17 +73,24 @@ def prepare(*, seconds: float | None = None, idle: bool = False, cgroup: str | N
         """A process of a live sandbox has a deadline from when it is ordered. Its number comes by the loop."""
         return not isinstance(target, LiveProcess) or target.host_pid >= 0
 
-    def runs() -> bool:
-        return any(each.ends < math.inf and has_begun(each.target) for made in watchdogs
-                   for worker in made._workers() for each in deadlines(worker.leasing.execution))
+    def running() -> list[Any]:
+        return [each.target for made in watchdogs for worker in made._workers()
+                for each in deadlines(worker.leasing.execution) if each.ends < math.inf and has_begun(each.target)]
+
+    def sleep() -> None:
+        until, inits = time.monotonic() + (seconds or 0.0), [target.pid for target in running()] if enough else []
+        while inits and time.monotonic() < until and 0 < sum(map(resident, inits)) < enough:
+            time.sleep(0.01)  # nothing tells how much a process has
+        if not inits:
+            time.sleep(seconds or 0.0)
 
     def stall(operations: Any, request: Any) -> Any:
-        if not (idle or runs()):
+        if not (idle or running()):
             raise Busy("nothing runs yet")
         # Time itself is tested: for so long the loop has to stand still, whatever happens.
-        for event, pause in (("standstill begins", seconds), ("standstill is over", 0.0)):
+        for event, pause in (("standstill begins", sleep), ("standstill is over", lambda: None)):
             print(json.dumps({"event": event}), file=sys.stderr, flush=True)
-            time.sleep(pause or 0.0)
+            pause()
         return ping(operations, request)
 
     points.fill("watchdog.start", start)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kit.unclosed import close_garbage
 from leeward.client import remote
 from leeward.client.connecting import away
 from leeward.client.connection import BlockingConnection
@@ -115,6 +116,7 @@ def test_a_connection_that_cannot_be_made_is_an_error_of_its_own(
         raise away(host, "nobody")
 
     monkeypatch.setattr(remote, "_way", none)
+    close_garbage()
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(DaemonAway, match="no daemon answers at https"):
         link.call("ping", {}, retry=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 
+from kit.unclosed import close_garbage
 from leeward.isolation.channel import Channel
 from leeward.wire import control
 
@@ -46,6 +47,7 @@ def test_descriptors_that_find_no_room_are_lost_and_the_message_is_not() -> None
     while (fd := os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)) < sent[-1]:
         filler.append(fd)
     filler.append(fd)
+    close_garbage()
     before = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (fd + 3, hard))
     try:

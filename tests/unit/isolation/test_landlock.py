@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from kit.unclosed import close_garbage
 from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
 from leeward._native.steps import Block, Call, Cell, Gives, Table
 from leeward.errors import Bug, Unsupported
@@ -215,6 +216,7 @@ def test_each_held_number_is_in_use() -> None:
             table = Table(landlock.hold_steps(SHARED, held))
             os.dup2(told, 1)
             os.closerange(3, landlock.HELD + 100)
+            close_garbage()
             before = os.listdir("/proc/self/fd")
             table.run()
             added = sorted(map(int, set(os.listdir("/proc/self/fd")) - set(before)))

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from kit.unclosed import close_garbage
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.sandboxes import parting
 from leeward.daemon.sandboxes.mounting import Mounts
@@ -43,6 +44,7 @@ class Copy:
 
 
 def parted(copy: Copy) -> list[str | bool]:
+    close_garbage()
     reactor, before = Reactor(), len(os.listdir("/proc/self/fd"))
     folders = tuple(Folder(path="/", target=target, overlay=True) for target in ("/a", "/b"))
     mounts = Mounts(folders, [], (0, 0), [(1, 1)] * 2, 0, [-1, -1])

@@ -33,7 +33,7 @@ class Door:
         self.path = path
         self.user = os.geteuid()
         self.reactor = Reactor()
-        jobs: Any = SimpleNamespace(ledger=SimpleNamespace(connection_closed=lambda connection: None))
+        jobs: Any = SimpleNamespace(ledger=SimpleNamespace(connection_closed=lambda connection: None), most_jobs=1)
         self.server = Server(self.reactor, jobs, Config(**config), status=dict, shut_down=lambda now: None,
                              users=ServedUsers(os.geteuid(), 0), shares=shares)
         self.listener = socket.socket(socket.AF_UNIX)

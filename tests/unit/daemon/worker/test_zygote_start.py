@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from kit import points
+from kit.unclosed import close_garbage
 from leeward.daemon.worker import zygote_start
 from leeward.daemon.worker.zygote_start import StartedZygote
 from leeward.isolation.channel import Channel
@@ -57,6 +58,7 @@ def begun() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def test_a_zygote_begins_with_its_channel_and_plan(begun: list[subprocess.Popen[bytes]]) -> None:
     """And no other state of the daemon: no folder, session, environment or descriptor."""
+    close_garbage()
     before = descriptors()
     hatched = StartedZygote(PLAN)
     try:
@@ -71,6 +73,7 @@ def test_a_zygote_begins_with_its_channel_and_plan(begun: list[subprocess.Popen[
 
 def test_an_unneeded_zygote_leaves_no_process_or_descriptor(begun: list[subprocess.Popen[bytes]]) -> None:
     """Neither process nor descriptor."""
+    close_garbage()
     before = descriptors()
     hatched = StartedZygote(PLAN)
     hatched.end()
@@ -81,6 +84,7 @@ def test_an_unneeded_zygote_leaves_no_process_or_descriptor(begun: list[subproce
 
 def test_a_zygote_that_cannot_be_started_leaves_no_process_or_descriptor(begun: list[subprocess.Popen[bytes]]) -> None:
     """Its interpreter doesn't exist."""
+    close_garbage()
     before = descriptors()
     with pytest.raises(FileNotFoundError):
         StartedZygote(ZygotePlan(import_path=(), preload=(), bare=True, executable="/nowhere/python",
@@ -96,6 +100,7 @@ def test_a_zygote_that_cannot_get_its_plan_leaves_no_process_or_descriptor(begun
         raise OSError(errno.ENOBUFS, "no room")
 
     monkeypatch.setattr(Channel, "send_raw", refuse)
+    close_garbage()
     before = descriptors()
     with pytest.raises(OSError, match="no room"):
         StartedZygote(PLAN)

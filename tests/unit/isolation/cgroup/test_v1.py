@@ -8,6 +8,7 @@ import os
 import pytest
 
 from kit.cgroup_v1 import HOME, HYBRID, kernel, mounted
+from kit.unclosed import close_garbage
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup.entry import Usage
 from leeward.isolation.cgroup.group import Group
@@ -118,6 +119,7 @@ def test_without_swap_accounting(fake_cgroups):
 def test_a_home_that_cannot_be_made_leaves_no_group_or_descriptor(fake, monkeypatch):
     """An ordinary user isn't allowed to make one."""
     hierarchies = mounted(fake, *HYBRID)
+    close_garbage()
     before = len(os.listdir("/proc/self/fd")), fake.groups()
     make = Group.make
 

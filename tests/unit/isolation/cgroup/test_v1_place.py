@@ -9,6 +9,7 @@ import os
 import pytest
 
 from kit.cgroup_v1 import HOME, HYBRID, kernel, mounted
+from kit.unclosed import close_garbage
 from leeward.isolation.cgroup import v1_place
 from leeward.isolation.cgroup.entry import Usage
 from leeward.isolation.cgroup.v1 import V1Driver
@@ -120,6 +121,7 @@ def test_a_removed_kept_group_is_given_to_one_runner_at_most(fake, monkeypatch, 
 
 def test_a_place_has_as_many_descriptors_as_it_says(fake):
     driver = V1Driver(mounted(fake, *HYBRID))
+    close_garbage()
     before = len(os.listdir("/proc/self/fd"))
     worker = driver.worker(0, os.geteuid(), Limits())
     assert V1Driver.worker_descriptors == len(os.listdir("/proc/self/fd")) - before

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from kit.cgroup_v1 import FILES, HOME, HYBRID, kernel, mounted
+from kit.unclosed import close_garbage
 from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup.entry import Usage
 from leeward.isolation.cgroup.group import REMOVED
@@ -122,6 +123,7 @@ def test_a_worker_whose_own_group_was_removed_can_have_no_leaf(fake):
     driver = V1Driver(mounted(fake, *HYBRID))
     worker = driver.worker(0, os.geteuid(), Limits())
     fake.tidy(f"unified/{HOME}/w0")
+    close_garbage()
     before = len(os.listdir("/proc/self/fd"))
 
     with pytest.raises(KernelRefusal) as refusal:
@@ -150,6 +152,7 @@ def test_a_leaf_at_rest_holds_no_descriptor(fake, hierarchies):
     """And its worker keeps no place for later, until there is a job."""
     worker = V1Driver(mounted(fake, *hierarchies)).worker(0, os.geteuid(), Limits())
     leaf, other = worker.leaf(1, Limits()), worker.leaf(2, Limits())
+    close_garbage()
     held = len(os.listdir("/proc/self/fd"))
     assert other.remove()
     worker.rest()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.unclosed import close_garbage
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import daemon_group
 from leeward.isolation.cgroup import v2 as v2_driver
@@ -67,6 +68,7 @@ def test_the_daemon_leaves_its_group_before_it_enables_controllers(fake):
 
 def test_closing_leaves_the_group_as_it_was_found(fake):
     """Controllers off again, the daemon back, no group left."""
+    close_garbage()
     before = len(os.listdir("/proc/self/fd"))
 
     V2Driver(v2(fake)).close()
@@ -247,6 +249,7 @@ def test_killing_is_one_write(fake):
 def test_a_leaf_that_cannot_be_made_leaves_no_group_or_descriptor(fake):
     """The worker goes on."""
     worker = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits())
+    close_garbage()
     before = len(os.listdir("/proc/self/fd")), fake.groups()
     fake.refused[f"{HOME}/w0/1/pids.max"] = errno.EINVAL
 
@@ -307,6 +310,7 @@ def test_a_worker_whose_own_group_was_removed_can_have_no_leaf(fake):
 
 def test_a_leaf_has_as_many_descriptors_as_it_says(fake):
     driver = V2Driver(v2(fake))
+    close_garbage()
     before = len(os.listdir("/proc/self/fd"))
     worker = driver.worker(0, os.geteuid(), Limits())
     assert V2Driver.worker_descriptors == len(os.listdir("/proc/self/fd")) - before
