@@ -313,3 +313,8 @@ class FileWatch:
             elif row != before[name] and not ("folder" == row[0] == before[name][0] and row[1] == before[name][1]):
                 changes.append(FileChange("modified", shown(name)))
         return sorted(changes, key=lambda change: change.path)
+
+    def has_content(self, path: str) -> bool:
+        """Whether *path*, as a change has it, was a file with content at the last look."""
+        kind, _, size, *_ = self._seen.get(raw(path), ("", 0, 0))
+        return bool(kind == "file" and size)

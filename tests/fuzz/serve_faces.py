@@ -1,6 +1,6 @@
 """
 Hostile requests to all faces of `leeward serve`: heads, JSON, forms, frames of Connect, protobuf, messages of MCP, upgrades,
-and requests of the wire in messages of a WebSocket.
+frames of WebSockets, and requests of the wire in their messages; and hostile answers of a server in a sandbox.
 
 Runs in:   as __main__.py, which has it as `--serve`; starts a daemon and a server of its own, and is their hostile tenant.
 Holds:     the server lives, and answers afterwards. No answer is a 5xx but those that say what isn't there; nothing is
@@ -26,7 +26,7 @@ from web_decoders import pieces
 from leeward.wire.frames import frame, pack
 
 #: Connections at once; requests after which the sandbox is looked at; seconds for an answer, then the client goes.
-AT_ONCE, AGAIN, ANSWER_S = 64, 1280, 0.5
+AT_ONCE, AGAIN, ANSWER_S = 64, 1280, 1.0
 #: Bytes by which the server may grow after a fifth of the requests; descriptors that it may have in the end.
 GROWTH, DESCRIPTORS = 64 << 20, 400
 #: What is meant: not offered, gone, no turn in time, no room.
@@ -58,6 +58,10 @@ _CALLS = (*(f"process.Process/{name}" for name in ("List", "SendInput", "CloseSt
                                                          "GetWatcherEvents", "RemoveWatcher")))
 _JSON = "application/json"
 
+#: What is run in each sandbox.
+_SERVER = "\n".join([Path(__file__).with_name("hostile_server.py").read_text(),
+                     "threading.Thread(target=listen, args=(3000,)).start()"])
+
 #: Requests of the wire.
 _WIRE = tuple(pack({"v": 1, "id": 1, **fields}) for fields in (
     {"op": "execute", "code": b"1", "limits": {"time": 1.0}}, {"op": "cancel", "target": 1}, {"op": "sandbox_list"},
@@ -66,6 +70,11 @@ _WIRE = tuple(pack({"v": 1, "id": 1, **fields}) for fields in (
     {"op": "execute", "session": 1, "code": b"1"}, {"op": "keep_results"}))
 _UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
             "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==")
+
+#: Frames of a WebSocket, masked with zeros: its masks, lengths, kinds, and the order of pieces are what may be wrong.
+_FRAMES = (b"\x81\x82\0\0\0\0hi", b"\x82\x81\0\0\0\0\0", b"\x01\x81\0\0\0\0a\x80\x81\0\0\0\0b", b"\x89\x82\0\0\0\0hi",
+           b"\x8a\x80\0\0\0\0", b"\x88\x82\0\0\0\0\x03\xe8", b"\x81\xfe\x00\x80\0\0\0\0" + b"x" * 128,
+           b"\x82\xff\0\0\0\0\0\x01\0\0\0\0\0\0" + bytes(65536), b"\x82\xff\0\0\0\0\0\x50\0\0\0\0\0\0" + bytes(100))
 
 #: Methods, paths, types and bodies. {id} is the sandbox's.
 REQUESTS: list[tuple[str, str, str, tuple[bytes, ...]]] = [
@@ -104,6 +113,8 @@ class HostileTenant:
         self._bodies = {body: Mutator([(body, pieces(body, b'{}[],: "') or [(0, len(body))])], TOKENS, seed + number)
                         for number, body in enumerate(sorted(seeds))}
         self._wire = Mutator([(body, pieces(body, b"\xa2\xa4")) for body in _WIRE], TOKENS, seed)
+        # Changed are the two bytes of a head, its mask, and bytes by chance.
+        self._frames = Mutator([(body, [(0, 1), (1, 2), (2, 6), (0, len(body))]) for body in _FRAMES], TOKENS, seed)
         self._heads: dict[int, Mutator] = {}
         self._seed = seed
         self.statuses: Counter[int] = Counter()
@@ -129,7 +140,7 @@ class HostileTenant:
             version = self._random.choice(("2025-11-25", "2025-11-25", "2026-07-28", "1"))
             heads += ["Accept: application/json, text/event-stream", f"Mcp-Protocol-Version: {version}",
                       *([f"Mcp-Session-Id: {self.session}"] if choose() < 0.5 else [])]
-        if choose() < (0.8 if path.startswith("/leeward") else 0.03):
+        if choose() < (0.8 if path.startswith("/leeward") else 0.4 if path.startswith("/ports") else 0.03):
             heads += _UPGRADE
         line = f"{method} {path.replace('{id}', self.sandbox)} HTTP/1.1"
         head = "\r\n".join([line, *heads, "", ""]).encode()
@@ -168,6 +179,9 @@ class HostileTenant:
             self.found.append(f"{status}: {request.hex()}")
         if status == 101:
             for _ in range(8):
+                if self._random.random() < 0.5:
+                    writer.write(self._frames.one() if self._random.random() < 0.7 else self._random.choice(_FRAMES))
+                    continue
                 payload = self._wire.one()[:60_000] if self._random.random() < 0.8 else self._random.choice(_WIRE)
                 message = payload if self._random.random() < 0.05 else frame(payload)
                 kind = 0x82 if self._random.random() < 0.95 else self._random.randrange(256)
@@ -215,6 +229,8 @@ def main(runs: int, seed: int | None = None) -> int:
                     status, row = served.ask("POST", "/sandboxes", {"timeout": 600})
                     if status == 201:
                         tenant.sandbox, tenant.access = row["sandboxID"], row["envdAccessToken"]
+                        with served.asked("POST", "/execute", {"code": _SERVER}, E2b_Sandbox_Id=tenant.sandbox) as begun:
+                            begun.read()
                 asyncio.run(_batch(tenant))
                 sent += AGAIN
                 if not before[0] and sent >= runs // 5:

@@ -314,6 +314,16 @@ def test_a_gzip_bomb_is_not_unpacked(served, box):
     assert 404 == rpc(served, box, "filesystem.Filesystem/Stat", b'{"path": "bomb"}')[0]
 
 
+def test_a_form_may_have_a_file_as_text(served, box):
+    """As a page sends it that has no file."""
+    body = b'--b\r\nContent-Disposition: form-data; name="file"\r\n\r\nh\xc3\xa4\r\n--b--\r\n'
+    kind = "multipart/form-data; boundary=b"
+    status, rows = served.ask("POST", "/files?path=text", body, "", Content_Type=kind, **shows(box))
+    assert (200, ["text"]) == (status, [each["name"] for each in rows])
+    with served.asked("GET", "/files?path=text", token="", **shows(box)) as answer:
+        assert "hä".encode() == answer.read()
+
+
 def test_protobuf_is_as_good_as_json(served, box):
     from leeward.apps.serve.e2b.messages import CLASSES
 

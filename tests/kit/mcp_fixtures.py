@@ -24,9 +24,13 @@ TOOLS = {
     "test_simple_text": ("run_shell", {"command": "echo This is a simple text response for testing."}),
     "test_image_content": ("run_python", {"code": f"import base64\nclass Pixel:\n    def _repr_png_(self):\n"
                                                   f"        return base64.b64decode('{_PIXEL}')\nPixel()"}),
+    "test_audio_content": ("read_file", {"path": "sound.wav"}),
+    "test_embedded_resource": ("read_file", {"path": "data.bin"}),
     "test_error_handling": ("run_shell", {"command": "echo This tool intentionally returns an error; exit 1"}),
     "test_tool_with_progress": ("run_shell", {"command": "sleep 3.5"}),
 }
+#: What makes the files that they read.
+FIRST = {"test_audio_content": "printf RIFF > sound.wav", "test_embedded_resource": "printf '\\000\\377' > data.bin"}
 #: The suite's resources: the file that stands for one, and what makes it.
 RESOURCES = {
     "test://static-text": ("static.txt", "echo static > static.txt"),
@@ -40,10 +44,13 @@ def _translated(message: dict[str, Any]) -> tuple[dict[str, Any], str]:
     params = message.get("params", {})
     if message.get("method") == "tools/call" and params["name"] in TOOLS:
         name, arguments = TOOLS[params["name"]]
-        return {**message, "params": {**params, "name": name, "arguments": arguments}}, ""
+        return {**message, "params": {**params, "name": name, "arguments": arguments}}, FIRST.get(params["name"], "")
     if message.get("method") == "resources/read" and params["uri"] in RESOURCES:
         path, first = RESOURCES[params["uri"]]
         return {**message, "params": {**params, "uri": f"sandbox:///workspace/{path}"}}, first
+    if message.get("method") == "completion/complete":
+        return {**message, "params": {"ref": {"type": "ref/resource", "uri": "sandbox:///{+path}"},
+                                      "argument": {"name": "path", "value": "workspace/da"}}}, FIRST["test_embedded_resource"]
     return message, ""
 
 

@@ -193,22 +193,29 @@ def texts(fields: Mapping[str, Any], name: str) -> dict[str, str]:
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """The result of *work*, which is cancelled when the client closes its connection: ClientGone."""
-    task = asyncio.ensure_future(work)
-    watch = asyncio.ensure_future(_gone(receive))
-    try:
-        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientGone
-        return task.result()
-    finally:
-        watch.cancel()
+    # As asyncio.timeout does it, in this task: with one task for the work and one that waits for both a call is slower.
+    task, gone = asyncio.current_task(), False
+    assert task is not None
+    before = task.cancelling()
+
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
         task.cancel()
-        await asyncio.gather(task, watch, return_exceptions=True)
 
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    watching = asyncio.ensure_future(watch())
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not gone or task.cancelling() > before + 1:  # somebody else has cancelled it, too
+            raise
+        raise ClientGone from None
+    finally:
+        watching.cancel()
+        if gone:
+            task.uncancel()
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import logging
+import os
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -152,7 +153,7 @@ class Door:
         async with self._asking:
             if self._turns is None:
                 at_once = self.options.at_once or (await self.client.status(_ASK_S))["workers"]["total"]
-                self._turns = Turns(max(1, int(at_once)), self.options.wait_s)
+                self._turns = Turns(max(1, int(at_once)), self.options.wait_s, len(os.sched_getaffinity(0)))
             return self._turns
 
     async def close(self) -> None:

@@ -26,6 +26,9 @@ from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
@@ -226,6 +229,11 @@ class TenantServer:
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS and self.tenant == ANYBODY:
             return ListResourcesResult(resources=[])
         return await (await self._of(context, "")).resources(context, params)
+
+    async def complete(self, context: Context, params: CompleteRequestParams) -> CompleteResult:
+        if context.protocol_version in MODERN_PROTOCOL_VERSIONS and self.tenant == ANYBODY:
+            return CompleteResult(completion=Completion(values=[]))
+        return await (await self._of(context, "")).complete(context, params)
 
     async def templates(self, context: Context, _params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
         return templates_of("{sandbox}" if context.protocol_version in MODERN_PROTOCOL_VERSIONS else "")

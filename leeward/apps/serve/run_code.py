@@ -26,7 +26,7 @@ from leeward.apps.serve.problems import ServeProblem
 from leeward.apps.serve.run_languages import LANGUAGES, RunLanguage, offered
 from leeward.apps.serve.turns import late
 from leeward.client.aio_sandbox import AsyncSandbox
-from leeward.errors import Busy, DaemonError, QueueTimeout, RequestRejected, told
+from leeward.errors import Busy, DaemonError, NoAnswer, QueueTimeout, RequestRejected, told
 from leeward.spec.outcome import Outcome, Result
 
 #: Seconds that a program may take where the request has none, or for `cell_timeout` has 0.
@@ -75,7 +75,7 @@ class RunCodeFace:
 
         try:
             row = await call.unless_gone(turned())
-        except (Busy, QueueTimeout):
+        except (Busy, QueueTimeout, NoAnswer):  # it waited in the daemon
             raise late() from None
         except (RequestRejected, DaemonError) as error:
             row = {"status": "SandboxError", "message": told(error)}

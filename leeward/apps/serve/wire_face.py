@@ -140,7 +140,7 @@ class WireFace:
         try:
             await call.accept()
             await first_of(up(), down())
-        except ConnectionError:
+        except (PeerError, ConnectionError):
             pass
         finally:
             writer.transport.abort()

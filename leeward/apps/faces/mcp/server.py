@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import mimetypes
 import os
+import posixpath
 import signal
 from collections.abc import AsyncIterator
 from typing import Any, TextIO
@@ -26,9 +27,14 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
+    AudioContent,
     BlobResourceContents,
     CallToolRequestParams,
     CallToolResult,
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
+    EmbeddedResource,
     ImageContent,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -38,6 +44,7 @@ from mcp_types import (
     ReadResourceResult,
     Resource,
     ResourceTemplate,
+    ResourceTemplateReference,
     TextContent,
     TextResourceContents,
     Tool,
@@ -58,6 +65,9 @@ PROGRESS_S = 1.0
 
 #: Error codes: CALLS run already; there is no such resource.
 BUSY, NOT_FOUND = -32000, -32002
+
+#: Values of a completion, at most: the protocol's bound.
+MOST_VALUES = 100
 
 #: Files of a sandbox as resources: sandbox://NAME/PATH, the name only where a caller has several sandboxes.
 SCHEME = "sandbox"
@@ -108,9 +118,14 @@ class ToolServer:
             text, failed = await self._result(context, call)
         finally:
             self._places.release_on_behalf_of(call)
-        images = [ImageContent(type="image", data=base64.b64encode(content).decode(), mime_type=kind)
-                  for kind, content in call.images]
-        return CallToolResult(content=[TextContent(type="text", text=text), *images], is_error=failed)
+        shown = [(ImageContent(type="image", data=encoded(content), mime_type=kind) if kind.startswith("image/")
+                  else AudioContent(type="audio", data=encoded(content), mime_type=kind)) for kind, content in call.images]
+        files = [] if call.file is None else [EmbeddedResource(
+            type="resource", resource=self._contents(self._uri(call.file[0]), *call.file))]
+        return CallToolResult(content=[TextContent(type="text", text=text), *shown, *files], is_error=failed)
+
+    def _uri(self, path: str) -> str:
+        return f"{SCHEME}://{self._name}{quote(posixpath.join(WORKDIR, path))}"
 
     async def _result(self, context: Context, call: ToolCall) -> tuple[str, bool]:
         found: list[tuple[str, bool]] = []
@@ -135,8 +150,7 @@ class ToolServer:
         """The files of the sandbox's work folder."""
         rows = await self._asked(self.tools.resources)
         return ListResourcesResult(resources=[
-            Resource(name=row.name, uri=f"{SCHEME}://{self._name}{WORKDIR}/{quote(row.name)}", size=row.size,
-                     mime_type=_type_of(row.name)) for row in rows])
+            Resource(name=row.name, uri=self._uri(row.name), size=row.size, mime_type=_type_of(row.name)) for row in rows])
 
     async def templates(self, _context: Context, _params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
         return templates_of("")
@@ -145,14 +159,24 @@ class ToolServer:
         """A file's content; MCPError if there is none."""
         _, path = place_of(params.uri)
         content = await self._asked(self.tools.resource, path)
+        return ReadResourceResult(contents=[self._contents(params.uri, path, content)])
+
+    @staticmethod
+    def _contents(uri: str, path: str, content: bytes) -> TextResourceContents | BlobResourceContents:
         kind = _type_of(path)
         try:
-            return ReadResourceResult(contents=[
-                TextResourceContents(uri=params.uri, mime_type=kind or "text/plain", text=content.decode())])
+            return TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=content.decode())
         except UnicodeDecodeError:
-            return ReadResourceResult(contents=[
-                BlobResourceContents(uri=params.uri, mime_type=kind or "application/octet-stream",
-                                     blob=base64.b64encode(content).decode())])
+            return BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=encoded(content))
+
+    async def complete(self, _context: Context, params: CompleteRequestParams) -> CompleteResult:
+        """Paths that begin as the argument of the template of files does; nothing for another one."""
+        begins = params.argument.value
+        if params.argument.name != "path" or not isinstance(params.ref, ResourceTemplateReference):
+            return CompleteResult(completion=Completion(values=[]))
+        found = await self._asked(self.tools.names, "/" + begins.lstrip("/"))
+        given = [name.lstrip("/") if not begins.startswith("/") else name for name in found]
+        return CompleteResult(completion=Completion(values=given[:MOST_VALUES], has_more=len(given) > MOST_VALUES))
 
     async def _asked(self, what: Any, *given: str) -> Any:
         try:
@@ -190,6 +214,10 @@ def place_of(uri: str) -> tuple[str, str]:
     return name, path
 
 
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
 def _type_of(name: str) -> str | None:
     return mimetypes.guess_type(name)[0]
 
@@ -198,7 +226,7 @@ def server_of(answers: Any, version: str) -> Server[Any]:
     """The SDK's server with the answers of a ToolServer, or of what has these methods, too."""
     return Server("leeward", version=version, on_list_tools=answers.list, on_call_tool=answers.call,
                   on_list_resources=answers.resources, on_list_resource_templates=answers.templates,
-                  on_read_resource=answers.resource)
+                  on_read_resource=answers.resource, on_completion=answers.complete)
 
 
 async def serve(tools: SandboxTools, version: str) -> None:

@@ -32,6 +32,10 @@ _OUTPUT = 1 << 20
 _READ, _ROWS = 256 << 10, 200
 #: Bytes of a file as a resource; images of an answer and bytes of them together: at most.
 MOST_RESOURCE, _IMAGES, _IMAGE_BYTES = 4 << 20, 8, 4 << 20
+#: Pictures and sounds that clients show.
+_SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "audio/wav", "audio/mpeg", "audio/ogg"})
+#: Other names of theirs.
+_KINDS = {"audio/x-wav": "audio/wav", "audio/vnd.wave": "audio/wav"}
 #: Seconds after an interrupt in which Python code may end by itself.
 _GRACE_S = 5.0
 
@@ -49,7 +53,7 @@ TOOLS = (
     _tool("run_shell", "Run a shell command in the sandbox, in /workspace.", "command"),
     _tool("run_python", "Run Python in the sandbox. Variables stay for the next call; the value of the last expression"
           " is shown.", "code"),
-    _tool("read_file", "Return the text in a file of the sandbox.", "path"),
+    _tool("read_file", "Return what is in a file of the sandbox: text, a picture, a sound, or bytes.", "path"),
     _tool("write_file", "Write a file of the sandbox, with the folders that lead to it.", "path", "content"),
     _tool("edit_file", "Replace a text that is in a file of the sandbox exactly once.", "path", "old", "new"),
     _tool("list_files", "List the names in a folder of the sandbox; those of folders end with a slash.", path=_TEXT),
@@ -66,7 +70,8 @@ class ToolCall:
     One call of a tool; WrongArguments if there is no tool *name*, or it doesn't take *given*.
 
     Attributes:
-        images: MIME types and bytes of what it has shown, beside its text.
+        images: MIME types and bytes of pictures and sounds that it has shown, beside its text.
+        file: the path and the content of a file that is neither text nor one of these.
     """
 
     def __init__(self, name: object, given: object) -> None:
@@ -81,13 +86,14 @@ class ToolCall:
             raise WrongArguments(f"{name} needs the argument {key}")
         self.name, self.given = name, given
         self.images: list[tuple[str, bytes]] = []
+        self.file: tuple[str, bytes] | None = None
         self._lock = threading.Lock()
         self._cancelled = False
         self._end: Callable[[], object] | None = None
 
     def show(self, kind: str, content: str | bytes) -> None:
-        """Add an image to the answer, if it is one that clients show, and there is room."""
-        if kind in ("image/png", "image/jpeg", "image/gif", "image/webp") and isinstance(content, bytes) and (
+        """Add a picture or a sound to the answer, if it is one that clients show, and there is room."""
+        if kind in _SHOWN and isinstance(content, bytes) and (
                 len(self.images) < _IMAGES and len(content) + sum(len(each) for _, each in self.images) <= _IMAGE_BYTES):
             self.images.append((kind, content))
 
@@ -166,6 +172,19 @@ class SandboxTools:
             return []
         rows = {row.name: row for row in box.files.list(WORKDIR) if row.kind == "file"}
         return [rows[name] for name in (sorted(rows) if guard is None else guard.shown(sorted(rows)))[:_ROWS]]
+
+    def names(self, begins: str) -> list[str]:
+        """The paths that begin so, in one folder; those of folders end with a slash. None before the sandbox is open."""
+        with self._lock:
+            box, guard = self._box, self._guard
+        folder, _, name = begins.rpartition("/")
+        if box is None or guard is not None:  # what the guard hides isn't told
+            return []
+        try:
+            rows = box.files.list(folder or "/")
+        except OSError:
+            return []
+        return sorted(f"{folder}/{row.name}{'/' * row.is_folder}" for row in rows if row.name.startswith(name))
 
     def resource(self, path: str) -> bytes:
         """A file's content; BadRequest if it has more than MOST_RESOURCE bytes."""
@@ -254,11 +273,15 @@ class SandboxTools:
     def _read_file(box: Sandbox, call: ToolCall) -> tuple[str, bool]:
         path = call.given["path"]
         kind, _ = mimetypes.guess_type(path)
-        if kind and kind.startswith("image/"):
+        kind = _KINDS.get(kind or "", kind)
+        if kind in _SHOWN:
             call.show(kind, box.files.read(path, size=_IMAGE_BYTES + 1))
             if call.images:
-                return "[Image]", False
+                return "[Image]" if kind.startswith("image/") else "[Sound]", False
         content = box.files.read(path, size=_READ)
+        if b"\0" in content and len(content) < _READ:
+            call.file = path, content
+            return f"[Bytes: {len(content)}]", False
         return content.decode("utf-8", "replace") or "[Empty file]", False
 
     @staticmethod

@@ -23,6 +23,9 @@ ENVD_VERSION = "0.6.1"
 #: Seconds of a sandbox where the request has none; rows of a list's page.
 LASTS_S, PAGE = 300, 100
 
+#: The seconds of which one row of metrics tells, as with E2B's.
+METRICS_S = 5
+
 #: The default profile: a loopback network, terminals and more processes than a job has.
 _PROFILE = "workdir"
 #: What isn't offered: the beginnings of paths.
@@ -102,6 +105,9 @@ class ControlFace:
         rows = [] if states and "running" not in states else await self._boxes.rows(call.tenant)
         rows = [row for row in rows if wanted.items() <= own_metadata(row["metadata"]).items()
                 and template in ("", template_of(row["metadata"]))]
+        if "startedAfter" in query:
+            since = seconds_of(query["startedAfter"])
+            rows = [row for row in rows if _begun(row) >= since]
         if query.get("order", "") != "asc":
             rows.reverse()  # the newest first
         if after:
@@ -133,8 +139,11 @@ class ControlFace:
         return JSONResponse(self._row(box), 201 if call.request.url.path.endswith("resume") else 200)
 
     async def metrics(self, call: ServeCall) -> Response:
-        row = await self._boxes.info(await self._found(call))
+        row, query = await self._boxes.info(await self._found(call)), call.request.query_params
         now = datetime.now(UTC)
+        begin, end = (_number(query.get(name, value)) for name, value in (("start", "0"), ("end", str(1 << 53))))
+        if not begin <= now.timestamp() <= end + METRICS_S:
+            return JSONResponse([])  # no state but the present one is known
         return JSONResponse([{
             "timestamp": _when(now.timestamp()), "timestampUnix": int(now.timestamp()), "cpuCount": 1,
             "cpuUsedPct": round(100 * row["cpu_time"] / max(row["age"], 0.001), 2), "memUsed": row["memory"],
@@ -160,15 +169,34 @@ def egress_of(tenant: ServeTenant, fields: Mapping[str, Any]) -> Row:
 
 def _described(row: Mapping[str, Any]) -> Row:
     """A row of the daemon's as E2B's lists have it."""
-    now = time.time()
     return {"templateID": template_of(row["metadata"]), "alias": template_of(row["metadata"]), "sandboxID": row["sandbox"],
-            "clientID": "leeward", "startedAt": _when(now - row["age"]), "endAt": _when(now + row["left"]),
+            "clientID": "leeward",
+            # Whole seconds, so that they are the same at each call.
+            "startedAt": _when(_begun(row)), "endAt": _when(round(time.time() + row["left"])),
             "envdVersion": ENVD_VERSION, "cpuCount": 1, "memoryMB": row["memory_limit"] >> 20,
             "diskSizeMB": row["memory_limit"] >> 20, "state": "running", "metadata": own_metadata(row["metadata"])}
 
 
 def _when(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _begun(row: Mapping[str, Any]) -> int:
+    return round(time.time() - float(row["age"]))
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 16:
+        raise bad("start and end have to be seconds since 1970")
+    return int(text)
+
+
+def seconds_of(text: str) -> float:
+    """A time as ISO 8601 has it, in seconds since 1970."""
+    try:
+        return datetime.fromisoformat(text.replace(" ", "+")).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise bad("startedAfter has to be a time, such as 2026-01-31T12:00:00Z") from None
 
 
 def _encoded_thrice(text: str) -> dict[str, str]:

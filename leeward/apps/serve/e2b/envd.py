@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from io import BytesIO
 from typing import IO, Any
 
 from starlette.datastructures import UploadFile
@@ -118,7 +119,7 @@ class EnvdFace:
         identity, _ = place_of(request)
         until, path, user = query.get("signature_expiration", ""), query.get("path", ""), query.get("username", "")
         if until and not (until.isascii() and until.isdigit() and int(until[:20]) >= time.time()):
-            raise ServeProblem(401, "this link is too old")
+            raise ServeProblem(401, "signature is already expired")
         what = "read" if request.method == "GET" else "write"
         self._door.tokens.fresh()
         for each in [identity] if identity else await self._boxes.ids():
@@ -180,7 +181,9 @@ class EnvdFace:
             except MultiPartException:
                 raise bad("this isn't a form with files") from None
             try:
-                files = [each for _, each in form.multi_items() if isinstance(each, UploadFile)]
+                # What a page gives as text has no name, and is in UTF-8.
+                files = [each if isinstance(each, UploadFile) else UploadFile(BytesIO(each.encode()))
+                         for name, each in form.multi_items() if isinstance(each, UploadFile) or name == "file"]
                 if "path" in query and len(files) != 1:
                     raise bad("with `path` one file is expected")
                 return JSONResponse([await self._written(box, query.get("path") or each.filename or "", each.file)

@@ -39,7 +39,10 @@ def entry_of(path: str, info: FileInfo, target: FileInfo | None = None) -> Row:
                 "group": "user", "modifiedTime": when.strftime("%Y-%m-%dT%H:%M:%SZ")}
     if about.kind in _TYPES:
         row["type"] = _TYPES[about.kind]
-    return {**row, "isSymlink": True, "symlinkTarget": info.target} if info.kind == "link" else row
+    if info.kind != "link":
+        return row
+    whole = posixpath.normpath(posixpath.join(posixpath.dirname(path), info.target))
+    return {**row, "isSymlink": True, "symlinkTarget": whole}
 
 
 async def entry(box: OpenBox, path: str) -> Row:
@@ -105,30 +108,43 @@ class Watcher:
         self.events: deque[Row] = deque(maxlen=MOST_EVENTS)
         self.problem: ServeProblem | None = None
         self.changed = asyncio.Event()
+        self._looking = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Take the first look; OSError if there is no such folder."""
-        await self._look()
+        await self._changes()
         self._task = asyncio.ensure_future(self._go_on())
 
-    async def _look(self) -> list[FileChange]:
+    async def _changes(self) -> list[FileChange]:
         found: list[FileChange] = await self._box.box.files._do(self._seen.look())
         return found
 
-    async def _go_on(self) -> None:
+    async def look(self) -> None:
+        """Add what has changed since the last look."""
+        async with self._looking:
+            if self.problem is None:
+                await self._look()
+
+    async def _look(self) -> None:
         try:
-            while True:
-                await asyncio.sleep(LOOKS_S)
-                for change in await self._look():
-                    if self._recursive or "/" not in change.path:
-                        self.events.append({"name": change.path, "type": _EVENTS[change.kind]})
-                        self.changed.set()
+            for change in await self._changes():
+                if self._recursive or "/" not in change.path:
+                    kinds = [change.kind, *(["modified"] if change.kind == "created" and self._seen.has_content(change.path)
+                                            else [])]
+                    self.events += [{"name": change.path, "type": _EVENTS[kind]} for kind in kinds]
+                    self.changed.set()
+            return
         except DaemonError:
-            self.problem = ServeProblem(503, "the connection to the sandbox ended")
+            self.problem = ServeProblem(503, "the sandbox was killed or reached its end of life")
         except OSError:
             self.problem = missing("the folder isn't there any more")
         self.changed.set()
+
+    async def _go_on(self) -> None:
+        while self.problem is None:
+            await asyncio.sleep(LOOKS_S)
+            await self.look()
 
     def taken(self) -> list[Row]:
         """The events since the last call; ServeProblem if no more can come."""
@@ -187,7 +203,9 @@ def _watcher(box: OpenBox, message: Any) -> Watcher:
 
 
 async def _watcher_events(call: ServeCall, box: OpenBox, message: Any) -> Row:
-    return {"events": _watcher(box, message).taken()}
+    watcher = _watcher(box, message)
+    await watcher.look()  # a caller that asks sees what it has just done
+    return {"events": watcher.taken()}
 
 
 async def _remove_watcher(call: ServeCall, box: OpenBox, message: Any) -> Row:

@@ -161,7 +161,7 @@ class ProcessTable:
             assert result is not None
             await served.tell(ServeProblem(504, "the time of this call is over") if served.is_late else result)
         except SandboxOver:
-            await served.tell(ServeProblem(503, "the connection to the sandbox ended: it was killed, or its time is over"))
+            await served.tell(ServeProblem(503, "the sandbox was killed or reached its end of life"))
         except DaemonError as error:
             await served.tell(ServeProblem(503, told(error)))
         finally:

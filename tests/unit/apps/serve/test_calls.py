@@ -166,6 +166,47 @@ def test_metrics_are_of_tenants_that_are_known(calls, tmp_path):
 
 
 
+@pytest.mark.parametrize("ends", ["done", "gone", "cancelled", "both"])
+def test_work_ends_with_its_client_and_nothing_else_does(calls, ends):
+    async def run():
+        gone, done, ended = asyncio.Event(), asyncio.Event(), list[str]()
+
+        async def receive():
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def work():
+            try:
+                await done.wait()
+                return "done"
+            finally:
+                ended.append("work")
+
+        async def caller():
+            try:
+                found = await calls.unless_gone(receive, work())
+            except calls.ClientGone:
+                found = "gone"
+            assert 0 == asyncio.current_task().cancelling()
+            await asyncio.sleep(0)
+            return found
+
+        task = asyncio.ensure_future(caller())
+        await asyncio.sleep(0)
+        if ends in ("gone", "both"):
+            gone.set()
+        if ends == "both":
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        if ends in ("cancelled", "both"):
+            task.cancel()
+        if ends == "done":
+            done.set()
+        found = (await asyncio.gather(task, return_exceptions=True))[0]
+        return found if isinstance(found, str) else type(found).__name__, ended
+
+    assert ({"both": "CancelledError", "cancelled": "CancelledError"}.get(ends, ends), ["work"]) == asyncio.run(run())
+
 
 @pytest.mark.parametrize(("body", "is_refused"), [
     (b'{"a": [' + b"1," * 49_000 + b"1]}", False), (b'{"a": [' + b"1," * 51_000 + b"1]}", True),

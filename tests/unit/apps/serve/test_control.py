@@ -45,3 +45,17 @@ def test_a_template_is_a_profile_that_the_tenant_may_choose(tenant, template, ex
             profile_of(template, tenant, "boxes")
     else:
         assert expected == profile_of(template, tenant, "boxes")
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("1970-01-01T00:00:05Z", 5.0), ("1970-01-01T01:00:05+01:00", 5.0), ("1970-01-01T01:00:05 01:00", 5.0),
+    ("", None), ("x", None), ("9999-99-99", None)])
+def test_a_time_is_read_as_clients_write_it(text, expected):
+    """The plus of its zone may have become a space on the way."""
+    from leeward.apps.serve.e2b.control import seconds_of
+
+    if expected is None:
+        with pytest.raises(ServeProblem):
+            seconds_of(text)
+    else:
+        assert expected == seconds_of(text)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
 from leeward.apps.serve.problems import ServeProblem
+from leeward.errors import Busy, NoAnswer, QueueTimeout
 
 pytestmark = pytest.mark.needs("extra-serve")
 
@@ -49,3 +52,27 @@ def test_files_of_an_answer_are_bounded():
     assert 10 << 20 == len(asyncio.run(fetched(Box, ["a"]))["a"])
     with pytest.raises(ServeProblem):
         asyncio.run(fetched(Box, ["a", "b"]))
+
+
+@pytest.mark.parametrize("error", [Busy("busy"), QueueTimeout("late"), NoAnswer("no answer before the deadline")])
+def test_a_job_that_waited_in_vain_may_be_repeated(error):
+    """Trainers take any other answer for the end."""
+    from leeward.apps.serve.run_code import RunCodeFace
+
+    @asynccontextmanager
+    async def turn(_call):
+        yield
+
+    async def fields(_most):
+        return {}
+
+    async def run(_call, _fields):
+        raise error
+
+    async def unless_gone(work):
+        return await work
+
+    face = RunCodeFace(SimpleNamespace(check_jobs=lambda _call: None, turn=turn))
+    with pytest.raises(ServeProblem) as late:
+        asyncio.run(face._judged(SimpleNamespace(fields=fields, unless_gone=unless_gone), run, {}))
+    assert 504 == late.value.status

@@ -66,6 +66,36 @@ def test_a_share_is_kept_for_a_tenant_who_had_a_job_lately(monkeypatch):
     assert (2, 0) == asyncio.run(run())
 
 
+def test_short_jobs_of_one_leave_processors_to_the_others(monkeypatch):
+    """Those that last get the tenant's share of the turns all the same."""
+    monkeypatch.setattr(turns, "LATELY_S", 3600.0)
+    monkeypatch.setattr(turns, "BRIEF_S", 3600.0)
+
+    async def run():
+        found, running, may_end = Turns(8, 60, processors=2), [], asyncio.Event()
+
+        async def job():
+            async with found.turn("a"):
+                running.append("a")
+                await may_end.wait()
+
+        jobs = [asyncio.ensure_future(job()) for _ in range(2)]
+        await settled()
+        async with found.turn("b"):
+            jobs += [asyncio.ensure_future(job()) for _ in range(6)]
+            await settled()
+        assert ["a"] * 2 == running  # those that ran before b came
+        monkeypatch.setattr(turns, "BRIEF_S", 0.0)
+        found._pass_on()
+        await settled()
+        assert ["a"] * 4 == running
+        may_end.set()
+        await asyncio.gather(*jobs)
+        return found._free, found._count
+
+    assert (8, 0) == asyncio.run(run())
+
+
 def test_a_turn_that_does_not_come_is_504():
     async def run():
         found = Turns(1, 0.01)
