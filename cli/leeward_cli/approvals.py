@@ -42,7 +42,7 @@ def _lasting(ctx: click.Context, param: click.Parameter, given: str | None) -> f
     if given is None:
         return None
     try:
-        return parse_duration(given)
+        return parse_duration(f"{given}ms" if given.isascii() and given.isdigit() else given)
     except BadRequest as error:
         raise click.BadParameter(str(error), ctx, param) from None
 
@@ -50,8 +50,8 @@ def _lasting(ctx: click.Context, param: click.Parameter, given: str | None) -> f
 @approvals.command()
 @SOCKET
 @_DAEMON
-@click.option("--max-uptime", "lasts", metavar="TIME", callback=_lasting,
-              help="End after this time, such as 4h or 1h30m.")
+@click.option("--max-uptime", "lasts", metavar="TIME", callback=_lasting, envvar="MAX_UPTIME",
+              help="End after this time, such as 4h or 1h30m, or a number of milliseconds; else MAX_UPTIME.")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", is_flag=False, flag_value=3700,
               help="Serve the page and REST on this port of 127.0.0.1 as well; 3700 where none is given.")
 @click.option("--head", metavar="DIR", help="Keep the head of the record there.")
@@ -72,8 +72,13 @@ def serve(socket: str | None, daemon: str | None, lasts: float | None, port: int
     except ImportError as error:
         complain(f"{error.name} is missing: pip install 'leeward[web]'")
         return 1
-    return run(ServeOptions(project, socket, daemon, lasts, port, head, config), lambda path: click.echo(
-        f"leeward approvals: process {os.getpid()} decides on {path}", err=True))
+
+    def ready(path: str, link: str) -> None:
+        click.echo(f"leeward approvals: process {os.getpid()} decides on {path}", err=True)
+        if link:
+            click.echo(f"leeward approvals: the page, by a link that works once within five minutes: {link}", err=True)
+
+    return run(ServeOptions(project, socket, daemon, lasts, port, head, config), ready)
 
 
 @approvals.command("list")
@@ -155,15 +160,21 @@ def _places(text: str) -> list[int]:
 
 
 def resolved(found: Mapping[str, Any]) -> int:
+    """Say of each request what happened; returns the exit status."""
+    lost = False
     for row in found.get("decided", []):
-        click.echo(f"{row['id']:>5}  {row['status']}")
+        is_lost = row.get("stage") == "failed"
+        lost |= is_lost
+        done = {"applied": "approved, done", "failed": "failed"}.get(row.get("stage", ""), row["status"])
+        why = f": {row['note']}" if is_lost else ""
+        click.echo(plain(f"{row['id']:>5}  {done}  {row['action']} {row['title']}{why}")[:500])
     for row in found.get("before", []):
         complain(f"{row['id']} was {row['status']} before, by {row['decided_by']}")
     for number in found.get("unknown", []):
         complain(f"there is no request {number}")
     if found.get("rule"):
         click.echo(plain(f"rule: {found['rule']}, {_where(found)}"))
-    return 1 if found.get("before") or found.get("unknown") else 0
+    return 1 if lost or found.get("before") or found.get("unknown") else 0
 
 
 def _where(row: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from leeward.apps.approvals.carrying.orders import mode_text
 from leeward.apps.approvals.operator_connection import ApprovalsAway, OperatorConnection
 from leeward.errors import LeewardError
 from leeward_cli.screen import alternate_screen, draw
@@ -107,7 +108,7 @@ def _file(detail: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if detail["type"] != "file" or detail["base_type"] not in ("file", "none"):
         yield "", f"becomes     {detail['type']} {detail['link']}, was {detail['base_type']} {detail['base_link']}"
     if detail["mode"] != detail["base_mode"] and "none" not in (detail["base_type"], detail["type"]):
-        yield "", f"mode        {detail['base_mode']:o} becomes {detail['mode']:o}"
+        yield "", f"mode        {mode_text(detail['base_mode'])} becomes {mode_text(detail['mode'])}"
     before = (detail["before"] or "").split("\n")
     for place, hunk in enumerate(detail["hunks"], 1):
         start = hunk["old_start"] - 1

@@ -76,7 +76,7 @@ def test_the_host_changes_by_approval_alone(daemon: LiveDaemon, folder: Path, pr
         assert before == snapshot(folder)
         assert ["sub/one", "sub/deep/two", "sub/deep", "sub",
                 "empty", "file", "link", "made/in/x", "script"] == paths(asked)
-        assert ["it can be run: mode 755"] == asked[-1].metadata["remarks"]
+        assert ["it can be run: rwxr-xr-x"] == asked[-1].metadata["remarks"]
         # What the sandbox does after it has asked changes nothing.
         box.shell("echo evil >file; echo evil >made/in/x; rm link; ln -s script link; chmod 777 script")
         queue.decide([each.id for each in asked], True, "cli")

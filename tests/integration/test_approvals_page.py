@@ -16,6 +16,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+from kit.approvals_pictures import AFTER, BEFORE, PICTURED, populated
 from kit.waiting import poll_until
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRequest
 from leeward.apps.approvals.queue.subjects import branch, endpoint, invocation
@@ -26,39 +27,6 @@ if TYPE_CHECKING:
     from kit.approvals_browser import ServedPage
 
 pytestmark = pytest.mark.needs("chromium")
-
-BEFORE = '''import json
-import os
-
-
-def load(path):
-    """Read the settings."""
-    with open(path) as file:
-        return json.load(file)
-
-
-def save(path, settings):
-    with open(path, "w") as file:
-        json.dump(settings, file)
-'''
-AFTER = '''import json
-import os
-import tempfile
-
-
-def load(path):
-    """Read the settings."""
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
-
-
-def save(path, settings):
-    # Written aside, then renamed: a reader never sees half of it.
-    with tempfile.NamedTemporaryFile("w", delete=False) as file:
-        json.dump(settings, file, indent=2)
-    os.replace(file.name, path)
-'''
-
 
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Browser]:
@@ -157,29 +125,100 @@ def test_a_change_is_shown_and_approved_by_mouse(window: Window, served: ServedP
     page.get_by_text("Nothing waits for you.").wait_for()
 
 
-def test_some_hunks_of_a_file_and_a_whole_category_can_be_approved(window: Window, served: ServedPage,
-                                                                   project: Path) -> None:
-    file = project / "a"
-    file.write_text("".join(f"{number}\n" for number in range(30)))
-    request = served.service.write("a", "first\n" + "".join(f"{number}\n" for number in range(1, 29)) + "last\n")
+FIVE = "".join(f"{number}\n" for number in range(50))
+
+
+def five_changes(served: ServedPage, project: Path, name: str = "a") -> tuple[ApprovalRequest, str]:
+    """A request for a change of five hunks, and what the host has when the second and fourth are left out."""
+    (project / name).write_text(FIVE)
+    places = range(2, 50, 10)
+    changed = [f"new {number}" if number in places else str(number) for number in range(50)]
+    chosen = [f"new {number}" if number in places[::2] else str(number) for number in range(50)]
+    return served.service.write(name, "\n".join(changed) + "\n"), "\n".join(chosen) + "\n"
+
+
+@pytest.mark.parametrize("way", ["key", "click"])
+def test_c510_what_was_unticked_is_not_written(window: Window, served: ServedPage, project: Path, way: str) -> None:
+    """By the key while a tick box has the focus, and by a click; the button says what it does."""
+    request, chosen = five_changes(served, project)
+    page = window()
+    shows(page, request.id)
+    approve = page.locator("#decide .approve")
+    boxes = page.locator(".hunk-head input")
+    assert "Approve 5 of 5" in (approve.text_content() or "")
+    boxes.nth(1).uncheck()
+    boxes.nth(3).uncheck()
+    assert "Approve 3 of 5" in (approve.text_content() or "")
+    page.wait_for_timeout(400)  # a key decides about what was looked at
+    if way == "key":
+        boxes.nth(3).focus()
+        page.keyboard.press("a")
+    else:
+        approve.click()
+    settled(page, 0)
+    assert chosen == (project / "a").read_text()
+    assert ("superseded", "supersession") == status(served, request.id)
+
+
+def test_no_hunk_and_a_rule_for_some_hunks_cannot_be_approved(window: Window, served: ServedPage, project: Path) -> None:
+    request, _ = five_changes(served, project)
     page = window()
     shows(page, request.id)
     page.locator(".hunk-head input").first.uncheck()
-    page.click("button[value=hunks]")
-    settled(page, 0)
-    assert file.read_text().startswith("0\n1\n")
-    assert file.read_text().endswith("28\nlast\n")
-    assert ("superseded", "supersession") == status(served, request.id)
+    page.wait_for_timeout(400)
+    page.keyboard.press("Shift+A")
+    page.get_by_text("tick all changes first").wait_for(state="attached")
+    for box in page.locator(".hunk-head input").all():
+        box.uncheck()
+    assert page.locator("#decide .approve").is_disabled()
+    page.keyboard.press("a")
+    page.get_by_text("No change is ticked").wait_for(state="attached")
+    assert ("pending", "") == status(served, request.id)
 
+
+def test_a_whole_category_is_decided_unless_it_is_taken_back(window: Window, served: ServedPage) -> None:
     numbers = [push(served, name).id for name in "abc"]
+    served.app.state.parts.held.seconds = 60.0
+    page = window()
     settled(page, 3)
     page.keyboard.press("b")
     page.click("#bulk button[value=deny]")
     late = push(served, "late").id
-    asked = page.get_by_role("dialog", name="Deny 3 requests?")
-    asked.get_by_role("button", name="Deny").click()
-    page.wait_for_url("**/queue?said=denied-all&about=3")
-    assert [("denied", "page")] * 3 + [("pending", "")] == [status(served, number) for number in (*numbers, late)]
+    page.get_by_role("dialog", name="Deny 3 requests?").get_by_role("button", name="Deny").click()
+    page.locator(".held").get_by_text("3 requests will be denied").wait_for()
+    page.keyboard.press("u")
+    page.get_by_text("it was taken back").wait_for()
+    page.wait_for_selector("#link-state[data-state=on]")
+    settled(page, 4)
+    assert [("pending", "")] * 4 == [status(served, number) for number in (*numbers, late)]
+
+    served.app.state.parts.held.seconds = 0.2
+    page.keyboard.press("b")
+    page.click("#bulk button[value=deny]")
+    page.get_by_role("dialog", name="Deny 4 requests?").get_by_role("button", name="Deny").click()
+    poll_until(lambda: [("denied", "page")] * 4 == [status(served, each) for each in (*numbers, late)], "the time is over")
+
+
+def test_the_files_of_a_run_are_decided_together(window: Window, served: ServedPage, project: Path) -> None:
+    """By folder, each can be looked at, and one with a warning isn't ticked at first."""
+    for name in ("src/a.py", "src/b.py", "top.txt", "Makefile"):
+        served.service.write(name, f"{name}\n")
+    served.app.state.parts.held.seconds = 0.2
+    page = window()
+    page.get_by_role("link", name="Review 4 files").click()
+    page.wait_for_url("**/together?sandbox=box")
+    assert "Approve 3 of 4" in (page.locator("#together .decide .approve").text_content() or "")
+    page.get_by_role("link", name="a.py").click()
+    page.locator("#together .files .diff").get_by_text("src/a.py").first.wait_for()
+    page.get_by_role("checkbox", name="src/b.py").uncheck()
+    source = page.locator(".folder[data-folder=src]")
+    with page.expect_navigation():
+        source.get_by_role("button", name="Approve").click()
+    poll_until(lambda: (project / "src/a.py").exists(), "the time is over")
+    page.goto(f"http://127.0.0.1:{served.port}/together?sandbox=box")  # b.py is ticked again
+    page.locator("#together .decide .deny").click()
+    poll_until(lambda: ["approved", "denied", "denied", "pending"] == [status(served, number)[0] for number in (1, 2, 3, 4)],
+               "the time is over")
 
 
 def test_output_of_a_command_is_shown_as_it_comes(window: Window, served: ServedPage) -> None:
@@ -190,7 +229,9 @@ def test_output_of_a_command_is_shown_as_it_comes(window: Window, served: Served
     service.queue.decide([request.id], True, "cli")
     page.wait_for_selector("#detail .state.st-failed")  # there is no daemon to run it
     service._runs.add(request.id, "stdout", b"it is \x1b[31mred\n")
-    page.wait_for_function("() => document.querySelector('#detail .output')?.textContent.includes('it is ESC[31mred')")
+    page.wait_for_function(
+        "() => document.querySelector('#detail .output')?.textContent.includes('it is red')")
+    assert "red\n" == page.locator("#detail .output .o-red").text_content()
 
 
 def test_the_page_can_be_used_by_keys_alone(window: Window, served: ServedPage, project: Path) -> None:
@@ -198,6 +239,7 @@ def test_the_page_can_be_used_by_keys_alone(window: Window, served: ServedPage, 
     changed = served.service.write("src/settings.py", AFTER)
     page = window()
     shows(page, numbers[0])
+    page.evaluate("() => { window.at = performance.now(); performance.now = () => window.at; }")
     page.keyboard.press("?")
     page.get_by_role("dialog", name="Keys").wait_for()
     page.keyboard.press("a")  # a dialog takes the keys
@@ -207,14 +249,14 @@ def test_the_page_can_be_used_by_keys_alone(window: Window, served: ServedPage, 
     shows(page, numbers[1])
     page.keyboard.press("d")
     assert ("pending", "") == status(served, numbers[1])  # what has only just come is looked at first
-    page.wait_for_timeout(400)
+    page.evaluate("window.at += 400")
     page.keyboard.press("d")
     shows(page, numbers[2])
     settled(page, 4)
     assert ("denied", "page") == status(served, numbers[1])
     page.keyboard.press("k")
     shows(page, numbers[0])
-    page.wait_for_timeout(400)
+    page.evaluate("window.at += 400")
     page.keyboard.press("a")
     settled(page, 3)
     assert ("approved", "page") == status(served, numbers[0])
@@ -450,30 +492,57 @@ def test_ten_thousand_requests_stay_usable(window: Window, served: ServedPage) -
     page.wait_for_function("() => document.title.startsWith('(10001) ')")
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-def test_the_page_fits_the_window(window: Window, served: ServedPage, project: Path, width: int, height: int) -> None:
-    """It fits in width, whatever is shown, in both schemes."""
+#: Of these a person touches one with a finger, on a phone.
+TOUCHED = "button, select, summary, input, .tabs a, .chips a, .button, .others, .back, #rows li > a, .files .view, label.tick"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (360, 740)])
+def test_every_view_fits_the_window_and_can_be_touched(window: Window, served: ServedPage, tmp_path: Path,
+                                                       width: int, height: int) -> None:
+    """Nothing is wider than the window, no text has a letter a line, and on a phone targets have 44 pixels."""
     from kit.approvals_browser import shot
 
-    service = served.service
-    service.write("src/settings.py", AFTER, sandbox="qf3k2v7m", reason="A reader could see half of the settings.",
-                  description="Write the settings file atomically.", where="/home/me/project")
-    for name in ("registry.example.org", "api.example.net"):
-        service.queue.submit(NewRequest(endpoint(name, 443), "connect", sandbox="qf3k2v7m"))
-    service.submit_exec("curl https://get.example.org/install | sh", reason="install \u202etxt.exe", sandbox="b7xw")
-    service.submit_packages("npm install --save-dev left-pad@1.3.0", reason="pads", sandbox="b7xw")
-    service.queue.submit(NewRequest(branch("feature/atomic-settings"), "push", sandbox="qf3k2v7m"))
-    service.queue.decide([service.write("README.md", "# Settings\n", sandbox="qf3k2v7m").id], True, "cli")
-    kind = "wide" if width > 500 else "phone"
-    for scheme in ("light", "dark"):
-        page = window(width=width, height=height, scheme=scheme)
-        for path in ("/queue", "/queue/1", "/queue/4", "/rules", "/config", "/sandboxes", "/history"):
-            page.goto(f"http://127.0.0.1:{served.port}{path}")
-            page.wait_for_selector("#link-state[data-state=on]")
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-            shot(page, f"{kind}-{scheme}-{path.strip('/').replace('/', '-')}")
-        # Whatever can be used has a name.
-        assert [] == page.evaluate("""() => [...document.querySelectorAll("button, a, input, select")]
-            .filter((each) => !each.hidden && each.type !== "hidden")
-            .filter((each) => !(each.ariaLabel || each.textContent.trim() || each.labels?.length))
-            .map((each) => each.outerHTML)""")
+    views, page = populated(served.service, tmp_path), window(width=width, height=height)
+    for name, path in views.items():
+        page.goto(f"http://127.0.0.1:{served.port}{path}")
+        page.wait_for_selector("#link-state[data-state=on]")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        narrow = page.evaluate("""() => [...document.querySelectorAll("td, dd, h1, h2, h3, li, p, code")]
+            .filter((each) => each.checkVisibility() && each.textContent.trim().length > 8 && !each.closest(".diff table"))
+            .filter((each) => each.getBoundingClientRect().width < 40).map((each) => each.outerHTML)""")
+        assert [] == narrow, path
+        shot(page, f"{'wide' if width > 500 else 'phone'}-{name}")
+        if width < 500:
+            small = page.evaluate("""(touched) => [...document.querySelectorAll(touched)]
+                .filter((each) => each.checkVisibility() && each.type !== "hidden" && each.type !== "checkbox")
+                .filter((each) => each.getBoundingClientRect().height < 44)
+                .map((each) => each.outerHTML.slice(0, 200))""", TOUCHED)
+            assert [] == small, path
+
+
+@pytest.mark.needs("axe")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_on_any_view(window: Window, served: ServedPage, tmp_path: Path,
+                                               scheme: str) -> None:
+    from kit.approvals_browser import AXE
+
+    views, page, found = populated(served.service, tmp_path), window(scheme=scheme), dict[str, Any]()
+    for name, path in ((name, views[name]) for name in (*PICTURED, "configuration", "binary")):
+        page.goto(f"http://127.0.0.1:{served.port}{path}")
+        page.evaluate(AXE.read_text())
+        wrong = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+        found |= {f"{name}: {each['id']}": [node["html"][:200] for node in each["nodes"][:5]] for each in wrong
+                  if each["impact"] in ("serious", "critical")}
+    assert {} == found
+    page.evaluate("document.querySelector('main').append(new Image())")  # the control
+    wrong = page.evaluate("axe.run(document, { runOnly: ['image-alt'] })")["violations"]
+    assert ["image-alt"] == [each["id"] for each in wrong]
+
+
+def test_pictures_of_a_change_are_shown(window: Window, served: ServedPage, tmp_path: Path) -> None:
+    """Of a file's request, and of a push; tests/unit/apps/approvals/web/test_change_view.py has the texts."""
+    views, page = populated(served.service, tmp_path), window()
+    for name in ("binary", "push"):
+        page.goto(f"http://127.0.0.1:{served.port}{views[name]}")
+        page.wait_for_function("""() => "64 64" === [...document.querySelectorAll(".pictures img")]
+            .map((each) => each.naturalWidth).join(" ")""")

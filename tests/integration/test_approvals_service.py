@@ -12,9 +12,11 @@ import select
 import signal
 import socket
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -182,6 +184,26 @@ def test_broken_requests_do_not_fill_the_log(daemon: LiveDaemon, tmp_path: Path)
         assert service.process.stderr is not None
         lines = service.process.stderr.read().splitlines()
     assert 0 < sum("Invalid HTTP" in line for line in lines) <= 20
+
+
+def test_serve_prints_a_link_to_the_page_and_takes_its_time_from_the_environment(
+        daemon: LiveDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bare number is of milliseconds. The link works once."""
+    monkeypatch.setenv("MAX_UPTIME", "3600000")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with ServedApprovals(daemon, tmp_path, "--port", str(port)) as service:
+        assert service.process.stderr is not None
+        link = service.process.stderr.readline().split(" ")[-1].strip()
+        assert link.startswith(f"http://127.0.0.1:{port}/login?token=")
+        with urllib.request.urlopen(link) as answer:
+            assert "leeward" in answer.read().decode()
+        with pytest.raises(HTTPError) as raised:
+            urllib.request.urlopen(link)
+        assert 403 == raised.value.code
+        raised.value.close()
+        assert 3500 < service.connection.call("GET", "/api/status")["remaining"] <= 3600
 
 
 def test_git_works_in_a_project_with_secrets(service: ServedApprovals, project: Path) -> None:

@@ -24,6 +24,9 @@ CHROMIUM = "/usr/bin/chromium"
 
 ROOT = Path(__file__).parent.parent.parent
 
+#: Looks for what people who don't see, or use keys alone, can't use; from npm.
+AXE = ROOT / ".venv-axe/node_modules/axe-core/axe.min.js"
+
 #: Options of a browser that shows no questions and no first-run pages.
 ALONE = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
          "--no-first-run", "--disable-default-apps", "--disable-extensions", "--disable-domain-reliability",

@@ -7,7 +7,7 @@ Runs in:   the tests.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +37,12 @@ BASE = "http://127.0.0.1:3700"
 class PageService(ApprovalService):
     """A service that carries files out, and whose sandboxes are made up."""
 
+    rows: Sequence[dict[str, Any]] = (  # of sandboxes
+        {"sandbox": "box", "project": "/home/me/project", "age": 75.0, "bridge": True, "fault": "", "git": True,
+         "git_fault": "", "sync": {
+             "state": "on", "to_host": 3, "to_sandbox": 1, "left": 0, "more": 2, "trouble": "",
+             "notes": [{"path": "<script>a", "kind": "conflict", "why": "<img src=x>\u202e", "request": 7}]}},)
+
     def write(self, path: str, content: bytes | str, *, sandbox: str = "box", description: str = "",
               reason: str = "", where: str = "") -> ApprovalRequest:
         """
@@ -53,10 +59,7 @@ class PageService(ApprovalService):
         return self.queue.submit(replace(made, project=where) if where else made)
 
     def sandboxes(self) -> list[dict[str, Any]]:
-        return [{"sandbox": "box", "project": "/home/me/project", "age": 75.0, "bridge": True, "fault": "", "git": True,
-                 "git_fault": "", "sync": {
-                     "state": "on", "to_host": 3, "to_sandbox": 1, "left": 0, "more": 2, "trouble": "",
-                     "notes": [{"path": "<script>a", "kind": "conflict", "why": "<img src=x>\u202e", "request": 7}]}}]
+        return list(self.rows)
 
     def open_sandbox(self, path: Any, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return self.sandboxes()[0]

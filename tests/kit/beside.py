@@ -150,7 +150,7 @@ def _checkout(folder: Path, installation: Installation) -> Path:
     shutil.copy(shim, folder / "leeward" / "_native")
     for name in ("pyproject.toml", "README.md", "build_client.py"):
         shutil.copy(features.ROOT / name, folder / name)
-    for name, ours in ((".venv-node", ()), (".venv-node24", ()),
+    for name, ours in ((".venv-node", ()), (".venv-node24", ()), (".venv-axe", ()),
                        (".venv-realpackages", ("bin", "lib64")),  # an interpreter is root's alone
                        *(() if ONCE else ((".venv-preloadpackages", ("bin", "lib64")),)),  # for one file of those
                        (".venv-agents", ()), (".venv-agentprograms", ("bin", "lib64"))):

@@ -315,6 +315,7 @@ def _whole_root() -> Version:
 
 #: The features by name. A test may be skipped only for a feature of this table.
 TABLE: dict[str, Callable[[], Version]] = {
+    "axe": lambda: present((ROOT / ".venv-axe/node_modules/axe-core/axe.min.js").exists()),  # by ./dev test, from npm
     "bootable-kernels": _bootable_kernels,
     "c++": lambda: present(shutil.which("g++")),
     "cgroup-v1-controllers": _cgroup_v1_controllers,  # memory, pids and cpu on v1, and we may make groups

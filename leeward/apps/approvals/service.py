@@ -31,10 +31,11 @@ from leeward.apps.approvals.carrying.asking import (
     text_field,
 )
 from leeward.apps.approvals.carrying.carrying import OnOutput, OrderCarrier, RunBook, run_before
-from leeward.apps.approvals.carrying.detail import command_in, detail_of, part_of
-from leeward.apps.approvals.carrying.orders import EXEC_S, command_order
+from leeward.apps.approvals.carrying.detail import command_in, content_of, detail_of, part_of, pushed_of
+from leeward.apps.approvals.carrying.orders import EXEC_S, command_order, unpacked
 from leeward.apps.approvals.carrying.settings import ServiceSettings
 from leeward.apps.approvals.git.git_host import GitStore
+from leeward.apps.approvals.git.pushed_changes import PushedChanges
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, Resolution
 from leeward.apps.approvals.queue.asks import EgressQuestions
 from leeward.apps.approvals.queue.queue import ApprovalQueue
@@ -220,21 +221,42 @@ class ApprovalService:
         self._settings.set(key, value)
         return self.config()
 
-    def detail(self, number: int) -> dict[str, Any]:
+    def detail(self, number: int, *, whole: bool = False) -> dict[str, Any]:
         """
         What request *number* would carry out. A file: `kind` "file", `path`, `type`, `before` and `after` (text; None
         if it isn't text or is too large), `link`, `mode`, `base_mode`, `stale` (why the order doesn't fit the host any
         more, or ""), and `hunks` (each with `old_start`, `old`, `new_start`, `new`: lines; [] if the change can only be
-        decided as a whole). A command: `kind` "command", `argv`, `line`, `cwd`, `timeout`, `profile`. A push: `kind`
+        decided as a whole); `ends` of a text without hunks (`first`, `last`, `left_out` bytes; with *whole* 4 MiB of it,
+        else 40 KiB), `size` and `base_size` in bytes, and `content` and `base_content` (what it is if it isn't text, or
+        ""). A command: `kind` "command", `argv`, `line`, `cwd`, `timeout`, `profile`. A push: `kind`
         "push", `branch`, `commit`, `remote`, `commits`, `diff`. A setting: `kind` "config", `key`, `value`. Otherwise
         `kind` is "none".
         """
         request = self._request(number)
+        return detail_of(request, self.queue.payload(number), self._project_of(request), whole=whole)
+
+    def _project_of(self, request: ApprovalRequest) -> Project | None:
+        """The project of a file's request; None if it can't be opened, and for other requests."""
         try:
-            project = self._projects.of(request) if request.category == "filesystem" else None
+            return self._projects.of(request) if request.category == "filesystem" else None
         except BadRequest:
-            project = None
-        return detail_of(request, self.queue.payload(number), project)
+            return None
+
+    def pushed(self, number: int, commit: str = "") -> PushedChanges:
+        """The commits of a push and the files of all of it or of one *commit*; BadRequest if it isn't one of them."""
+        return pushed_of(self._request(number), self.queue.payload(number), commit)
+
+    def content(self, number: int, side: str, commit: str = "", place: int = 0) -> bytes:
+        """
+        The content of a file "before" or "after" the change of request *number*; of a push that of the file at *place*
+        in `pushed`. BadRequest if there is none.
+        """
+        request, payload = self._request(number), self.queue.payload(number)
+        if request.category == "git":
+            return pushed_of(request, payload, commit).content(place, side)
+        if request.category != "filesystem" or payload is None:
+            raise BadRequest(f"request {number} is about no file")
+        return content_of(unpacked(payload), self._project_of(request), side)
 
     def approve_hunks(self, number: int, hunks: Sequence[int], by: str) -> Resolution:
         """

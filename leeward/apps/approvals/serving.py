@@ -57,10 +57,10 @@ class ServeOptions:
     config: str | None = None  # the file for `operator_policy`; None for the default one, if it exists
 
 
-def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
+def serve(options: ServeOptions, ready: Callable[[str, str], None]) -> int:
     """
     Serve until a signal or the end of the service's time; returns the exit status. *ready* gets the path of the
-    operator's socket when it listens.
+    operator's socket when it listens, and a link that logs a browser in, once; "" without a port.
 
     BadRequest if there is no such project or the configuration is wrong, Busy if another service has the folder, the
     socket or the port, Unsupported if another user can write to a folder.
@@ -80,7 +80,7 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
     return 0
 
 
-async def _serve(service: ApprovalService, options: ServeOptions, ready: Callable[[str], None]) -> None:
+async def _serve(service: ApprovalService, options: ServeOptions, ready: Callable[[str, str], None]) -> None:
     path = operator_socket(options.socket, os.environ, os.geteuid())
     app = application(service)
     loop, over = asyncio.get_running_loop(), asyncio.Event()
@@ -96,7 +96,8 @@ async def _serve(service: ApprovalService, options: ServeOptions, ready: Callabl
     tasks = [asyncio.ensure_future(server.serve([each])) for server, each in servers]
     try:
         await asyncio.to_thread(service.start)
-        ready(path)
+        port = options.port
+        ready(path, "" if port is None else f"http://127.0.0.1:{port}/login?token={app.state.parts.access.login_token()}")
         await _until_over(service, over)
     finally:
         await asyncio.to_thread(service.stop)

@@ -44,7 +44,7 @@ def test_a_diff_is_escaped(color: bool) -> None:
             line = line.replace(code, "")
         assert line.isprintable(), line
     text = "\n".join(found)
-    assert "mode        644 becomes 755" in text
+    assert "mode        rw-r--r-- becomes rwxr-xr-x" in text
     assert "(no newline)" in text
 
 
@@ -265,3 +265,33 @@ def test_all_pending_requests_of_a_category_are_decided(monkeypatch: pytest.Monk
     assert (0, [{"approved": True, "category": "filesystem", "upto": 1800}]) == (got.exit_code, decided), got.output
     got = CliRunner().invoke(cli, ["approvals", "list"])
     assert 1800 == len(got.output.splitlines())
+
+
+def test_of_each_request_it_is_said_what_happened(monkeypatch: pytest.MonkeyPatch,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    said = list[str]()
+    monkeypatch.setattr(approvals_command, "complain", said.append)
+    decided = [row(1, action="add", title="a\x1b", status="approved", stage="applied"),
+               row(2, action="change", title="b", status="denied", stage="failed", note="the file was changed"),
+               row(3, status="denied")]
+    assert 1 == approvals_command.resolved({"decided": decided, "before": [row(4, status="denied", decided_by="page")],
+                                            "unknown": [5]})
+    out = capsys.readouterr().out
+    assert ["    1  approved, done  add a\\x1b", "    2  failed  change b: the file was changed",
+            "    3  denied  run ls"] == out.splitlines()
+    assert ["4 was denied before, by page", "there is no request 5"] == said
+    assert 0 == approvals_command.resolved({"decided": decided[:1]})
+
+
+@pytest.mark.parametrize(("argv", "env", "lasts"), [
+    (["--max-uptime", "90000"], {}, 90.0), ([], {"MAX_UPTIME": "1500"}, 1.5), ([], {"MAX_UPTIME": "4h"}, 14400.0),
+    (["--max-uptime", "1h"], {"MAX_UPTIME": "4h"}, 3600.0), ([], {}, None)])
+def test_the_time_of_the_service_is_also_in_milliseconds_and_in_the_environment(
+        monkeypatch: pytest.MonkeyPatch, argv: list[str], env: dict[str, str], lasts: float | None) -> None:
+    serving = pytest.importorskip("leeward.apps.approvals.serving")
+    found = list[Any]()
+    monkeypatch.delenv("MAX_UPTIME", raising=False)
+    monkeypatch.setattr(serving, "serve", lambda options, ready: found.append(options.lasts) or 0)
+    assert 0 == CliRunner().invoke(cli, ["approvals", "serve", *argv], env=env).exit_code
+    assert [lasts] == found
+    assert 2 == CliRunner().invoke(cli, ["approvals", "serve"], env={"MAX_UPTIME": "soon"}).exit_code

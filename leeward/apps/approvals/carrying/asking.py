@@ -34,7 +34,7 @@ from leeward.apps.approvals.carrying.settings import check_setting
 from leeward.apps.approvals.queue.approval_request import NewRequest
 from leeward.apps.approvals.queue.subjects import NamedPackage, branch, endpoint, invocation, package, sandbox_action
 from leeward.errors import BadRequest
-from leeward.spec.unseen import is_hidden
+from leeward.spec.unseen import LONG_BLANK, blanked_lines, is_hidden, mixed_words
 
 #: Fields that any request may have beside its own.
 COMMON = ("category", "description", "reason", "asker", "metadata")
@@ -139,6 +139,10 @@ def command_request(order: CommandOrder, *, reason: str = "", sandbox: str = "",
     shown = order.line or " ".join(order.argv)
     if any(map(is_hidden, shown)):
         remarks.append("the command has characters that can't be seen")
+    if mixed_words(shown):
+        remarks.append("a word has letters of another alphabet that look like Latin ones")
+    if blanked_lines(shown):
+        remarks.append(f"it goes on behind {LONG_BLANK} blanks or more")
     if order.line:
         remarks.append("it is a line for a shell: more than its words may be run")
     metadata = {"remarks": remarks, "cwd": order.cwd, "timeout": order.timeout, "profile": order.profile}

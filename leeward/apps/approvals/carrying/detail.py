@@ -16,6 +16,8 @@ from typing import Any
 from leeward.apps.approvals.carrying.apply import Project, check_base
 from leeward.apps.approvals.carrying.asking import command_request
 from leeward.apps.approvals.carrying.orders import (
+    MOST_LINES,
+    MOST_SHOWN,
     CommandOrder,
     ConfigOrder,
     FileOrder,
@@ -27,22 +29,29 @@ from leeward.apps.approvals.carrying.orders import (
     write_order,
 )
 from leeward.apps.approvals.git.git_host import GitFailed, diff_of, without_password
+from leeward.apps.approvals.git.pushed_changes import PushedChanges, pushed_changes
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRequest
 from leeward.errors import BadRequest, told
 
-#: Bytes of a file that are shown.
-MOST_SHOWN = 1 << 20
+#: Bytes at the beginning and at the end of a text that has no hunks: those that are shown at first, and at most.
+ENDS, ALL_ENDS = (32 << 10, 8 << 10), (3 << 20, 1 << 20)
+
+#: What a file that isn't text begins with; pictures of these types are shown by browsers.
+_MAGIC = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF87a", "image/gif"),
+          (b"GIF89a", "image/gif"), (b"%PDF-", "a PDF document"), (b"\x7fELF", "a program (ELF)"),
+          (b"PK\x03\x04", "a ZIP archive"), (b"\x1f\x8b", "compressed (gzip)"), (b"SQLite format 3\0", "an SQLite database"))
 
 
-def detail_of(request: ApprovalRequest, payload: bytes | None, project: Project | None) -> dict[str, Any]:
+def detail_of(request: ApprovalRequest, payload: bytes | None, project: Project | None, *,
+              whole: bool = False) -> dict[str, Any]:
     """
     The details of a request with its order, in the form of `ApprovalService.detail`; *project* is that of a file, None
-    if it can't be opened.
+    if it can't be opened. With *whole* a large text has more of its content.
     """
     if payload is None:
         return {"kind": "none"}
     if request.category == "filesystem":
-        return _file(unpacked(payload), project)
+        return _file(unpacked(payload), project, ALL_ENDS if whole else ENDS)
     match unpack_order(payload):
         case CommandOrder() as order:
             return {"kind": "command", **asdict(order)}
@@ -59,13 +68,52 @@ def detail_of(request: ApprovalRequest, payload: bytes | None, project: Project 
                 return {**found, "commits": [], "diff": "", "fault": str(error)}
 
 
+def pushed_of(request: ApprovalRequest, payload: bytes | None, commit: str) -> PushedChanges:
+    """What a push adds, by its commits, and the files of all of it or of one *commit*."""
+    order = None if payload is None else unpack_order(payload)
+    if not isinstance(order, PushOrder):
+        raise BadRequest(f"request {request.id} isn't a push")
+    base = request.metadata.get("base")
+    return pushed_changes(order.repository, base if isinstance(base, str) else "", order.commit, commit)
+
+
+def content_of(order: FileOrder, project: Project | None, side: str) -> bytes:
+    """The content of a file "before" the change or "after" it; BadRequest if the host has another than was shown."""
+    if side == "after":
+        return order.content
+    if project is None:
+        raise BadRequest("its project isn't open in this service")
+    state, before = project.content(order.path)
+    check_base(order, state)
+    return before
+
+
+def content_kind(content: bytes) -> str:
+    """What a file that isn't text is: the media type of a picture that browsers show, or words; "" for text."""
+    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+        return "image/webp"
+    found = next((kind for start, kind in _MAGIC if content.startswith(start)), "")
+    return found or ("not text" if b"\0" in content else "")
+
+
 def _text(content: bytes) -> str | None:
     if len(content) > MOST_SHOWN or b"\0" in content:
         return None
     return content.decode("utf-8", "replace")
 
 
-def _file(order: FileOrder, project: Project | None) -> dict[str, Any]:
+def _ends(content: bytes, most: tuple[int, int]) -> dict[str, Any]:
+    """The first and the last lines of a text, and the number of bytes between them."""
+    first, last = content[:most[0]], content[most[0]:][-most[1]:]
+    left = len(content) - len(first) - len(last)
+    if left:  # whole lines, unless one is longer than that
+        first = first[:first.rfind(b"\n") + 1] or first
+        last = last[last.find(b"\n") + 1:] or last
+        left = len(content) - len(first) - len(last)
+    return {"first": first.decode("utf-8", "replace"), "last": last.decode("utf-8", "replace"), "left_out": left}
+
+
+def _file(order: FileOrder, project: Project | None, most: tuple[int, int]) -> dict[str, Any]:
     before, stale = b"", ""
     if project is None:
         stale = "its project isn't open in this service"
@@ -82,11 +130,15 @@ def _file(order: FileOrder, project: Project | None) -> dict[str, Any]:
             hunks = [hunk.row() for hunk in file_hunks(before, order.content)]
         except BadRequest:
             pass  # too large or not text: a person decides about it as a whole
+    is_text = order.goal.type == "file" and not content_kind(order.content)
+    is_shown = is_text and not hunks and order.content and (stale or order.content != before)
     # The content of a file that was changed meanwhile isn't what this request would replace.
     return {"kind": "file", "path": order.path, "type": order.goal.type, "base_type": order.base.type,
             "before": None if stale else _text(before), "after": _text(order.content), "link": order.goal.link,
             "base_link": order.base.link, "mode": order.goal.mode, "base_mode": order.base.mode, "stale": stale,
-            "hunks": hunks}
+            "hunks": hunks, "ends": _ends(order.content, most) if is_shown else None, "size": len(order.content),
+            "base_size": None if stale else len(before),
+            "content": content_kind(order.content), "base_content": "" if stale else content_kind(before)}
 
 
 def command_in(request: ApprovalRequest, payload: bytes, profile: str) -> NewRequest:
@@ -115,12 +167,9 @@ def part_of(request: ApprovalRequest, payload: bytes, project: Project, wanted: 
     content = take_hunks(before, file_hunks(before, order.content), wanted)
     part = write_order(order.path, order.base, content, order.goal.mode)
     said = f"{len(set(wanted))} hunks of request {request.id}"
-    return file_request(part, "apply", before=before, description=said, reason=request.reason, sandbox=request.sandbox,
+    return file_request(part, request.action, before=before, description=said, reason=request.reason, sandbox=request.sandbox,
                         asker=request.asker, in_repository=project.in_repository(part.path))
 
-
-#: Bytes and lines of a file that is split, at most.
-MOST_BYTES, MOST_LINES = 1 << 20, 20_000
 
 #: Pairs of lines that difflib compares, at most: about two seconds. A hostile text can make it take hours.
 MOST_PAIRS = 10_000_000
@@ -150,8 +199,8 @@ def split_lines(content: bytes) -> list[bytes]:
 
 def file_hunks(before: bytes, after: bytes) -> list[FileHunk]:
     """The hunks of a change, in the order of their lines; BadRequest for what is decided as a whole."""
-    if max(len(before), len(after)) > MOST_BYTES:
-        raise BadRequest(f"a file above {MOST_BYTES} bytes is decided as a whole")
+    if max(len(before), len(after)) > MOST_SHOWN:
+        raise BadRequest(f"a file above {MOST_SHOWN} bytes is decided as a whole")
     if b"\0" in before or b"\0" in after:
         raise BadRequest("a file that isn't text is decided as a whole")
     old, new = split_lines(before), split_lines(after)

@@ -12,6 +12,7 @@ import hashlib
 import math
 import os
 import posixpath
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,7 @@ from leeward.client.changes import FolderChange
 from leeward.errors import BadRequest, Bug, EditError
 from leeward.spec.obeyed.lookup import DOTTED, obeyed_by
 from leeward.spec.obeyed.repositories import names_repository
-from leeward.spec.unseen import is_hidden, is_seen
+from leeward.spec.unseen import LONG_BLANK, blanked_lines, is_hidden, is_seen, longest_line, mixed_words
 
 #: Seconds that an approved command may run: the default, and the most that a request or the configuration can set.
 EXEC_S, LONGEST_EXEC_S = 300.0, 3600.0
@@ -134,6 +135,9 @@ def unpack_order(data: bytes) -> CarriedOrder:
 #: Bytes of a file's content, at most; the rest of the payload is for the other fields.
 MOST_CONTENT = MOST_PAYLOAD - 65536
 
+#: Bytes and lines of a file, and characters of a line, up to which the whole is shown at once.
+MOST_SHOWN, MOST_LINES, MOST_WIDTH = 1 << 20, 20_000, 1000
+
 #: The permission bits of a new file whose request has no mode.
 NEW_MODE = 0o644
 
@@ -159,6 +163,11 @@ class FileOrder:
     base: FileState  # the state of the path on the host at the time of the request
     goal: FileState  # the state that the change makes
     content: bytes = b""  # of a file; else b""
+
+    @property
+    def action(self) -> str:
+        """What it does, in a word: "add", "change" or "delete"."""
+        return "delete" if self.goal.type == "none" else "add" if self.base.type == "none" else "change"
 
     def packed(self) -> bytes:
         """As the queue keeps it."""
@@ -248,10 +257,16 @@ def file_request(order: FileOrder, action: str, *, before: bytes = b"", descript
     The request for *order*. Rules decide by its path, and its metadata has `remarks` and *more*; one in a repository
     goes to a person.
     """
-    metadata = {"remarks": [*remarks(order, before, in_repository), *more], "before": order.base.sha256,
+    said = [*remarks(order, before, in_repository), *_hardly_shown(order.content, before), *more]
+    metadata = {"remarks": said, "before": order.base.sha256,
                 "after": order.goal.sha256, "type": order.goal.type, "mode": order.goal.mode}
     return NewRequest(ProjectPath(order.path, in_repository), action, description, reason, metadata, sandbox, asker,
                       order.packed())
+
+
+def mode_text(mode: int) -> str:
+    """Permission bits as `ls -l` shows them: `rw-r--r--`."""
+    return stat.filemode(stat.S_IFREG | mode & 0o777)[1:]
 
 
 def digest(content: bytes) -> str:
@@ -266,6 +281,8 @@ def remarks(order: FileOrder, before: bytes = b"", in_repository: bool = False) 
     found = []
     if not is_seen(order.path):
         found.append("the name has characters that can't be seen")
+    if mixed_words(order.path):
+        found.append("the name has letters of another alphabet that look like Latin ones")
     row = obeyed_by(order.path)
     if in_repository or names_repository(order.path):
         found.append("it is a file of a repository's own, which git or another such program may run or obey")
@@ -278,21 +295,41 @@ def remarks(order: FileOrder, before: bytes = b"", in_repository: bool = False) 
         found.append(f"a {order.base.type} becomes a {order.goal.type}")
     was = order.base.mode if order.base.type != "none" else 0
     if order.goal.type == "file" and order.goal.mode != was and (order.goal.mode | was) & 0o111:
-        found.append(f"it can be run: mode {order.goal.mode:o}" if order.goal.mode & 0o111
-                     else f"it can't be run any more: mode {order.goal.mode:o}")
+        found.append(f"it can be run: {mode_text(order.goal.mode)}" if order.goal.mode & 0o111
+                     else f"it can't be run any more: {mode_text(order.goal.mode)}")
     elif order.base.type == order.goal.type and order.goal.mode != was:
-        found.append(f"the mode {was:o} becomes {order.goal.mode:o}")
+        found.append(f"the mode {mode_text(was)} becomes {mode_text(order.goal.mode)}")
     if order.goal.type == "file":
         found += _content_remarks(order.content, before)
     return found
 
 
 def _content_remarks(content: bytes, before: bytes) -> list[str]:
-    found = []
+    found = list[str]()
+    if b"\0" in content:
+        return found  # it isn't text
     if before and content != before and content.replace(b"\r\n", b"\n") == before.replace(b"\r\n", b"\n"):
         found.append("only the ends of lines differ")
     text, was = content.decode("utf-8", "replace"), before.decode("utf-8", "replace")
     count = sum(map(is_hidden, text)) - sum(map(is_hidden, was))
     if count > 0:
-        found.append(f"{count} characters more that can't be seen")
+        found.append(f"{count} character{'s' * (count > 1)} more that can't be seen")
+    mixed = mixed_words(text) - mixed_words(was)
+    if mixed:
+        found.append(f"a word has letters of another alphabet that look like Latin ones: {min(mixed)!r:.60}")
+    if blanked_lines(text) > blanked_lines(was):
+        found.append(f"a line goes on behind {LONG_BLANK} blanks or more")
+    return found
+
+
+def _hardly_shown(content: bytes, before: bytes) -> list[str]:
+    """What the view of a change doesn't show at once. It is no reason to ask a person where nobody looks."""
+    if b"\0" in content:
+        return []
+    found = list[str]()
+    longest = longest_line(content.decode("utf-8", "replace"))
+    if longest > max(MOST_WIDTH, longest_line(before.decode("utf-8", "replace"))):
+        found.append(f"a line has {longest:,} characters; {MOST_WIDTH:,} of a line are shown at first")
+    if len(content) > MOST_SHOWN or content.count(b"\n") > MOST_LINES:
+        found.append(f"it is large, {len(content):,} bytes; its beginning and its end are shown at first")
     return found

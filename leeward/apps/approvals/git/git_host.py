@@ -32,7 +32,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from leeward.errors import BadRequest, Busy
-from leeward.spec.unseen import is_hidden
+from leeward.spec.obeyed.lookup import DOTTED, obeyed_by
+from leeward.spec.unseen import LONG_BLANK, blanked_lines, is_hidden, mixed_words
 
 #: Bytes of a bundle, bytes that one call of git prints, and seconds that it takes: at most.
 MOST_BUNDLE, MOST_PRINTED, SECONDS = 64 << 20, 4 << 20, 120.0
@@ -62,7 +63,7 @@ MOST_COMMITS, MOST_FILES = 50, 200
 
 _CONFIG = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never", "gc.auto=0",
            "maintenance.auto=false", "core.attributesFile=/dev/null", "core.pager=cat", "push.recurseSubmodules=no",
-           "fetch.recurseSubmodules=no", "submodule.recurse=false", "transfer.fsckObjects=true", "core.quotePath=true",
+           "fetch.recurseSubmodules=no", "submodule.recurse=false", "transfer.fsckObjects=true", "core.quotePath=false",
            "advice.detachedHead=false", "push.followTags=false", "push.gpgSign=false",
            # The commit graph of the project may contradict the objects themselves.
            "core.commitGraph=false",
@@ -293,7 +294,7 @@ class GitIntake:
         What a person needs to decide about a push: the commits since *base*, the newest first, a line each; the diff;
         warnings.
         """
-        before = base or _empty(self.path)
+        before = base or empty_tree(self.path)
         commits, diff = diff_of(self.path, base, commit)
         raw = git("diff-tree", "-r", "-z", "--no-renames", before, commit, folder=self.path)
         remarks = _remarks(raw, diff)
@@ -317,11 +318,12 @@ def diff_of(repository: str, base: str, commit: str) -> tuple[list[str], str]:
     commits = git("log", "-z", f"--max-count={MOST_COMMITS + 1}", "--no-show-signature", "--format=%h %an: %s", between,
                   folder=repository).decode("utf-8", "replace").split("\0")
     diff = git("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--submodule=short",
-               base or _empty(repository), commit, folder=repository, cut=True).decode("utf-8", "replace")
+               base or empty_tree(repository), commit, folder=repository, cut=True).decode("utf-8", "replace")
     return [line for line in commits if line], diff
 
 
-def _empty(repository: str) -> str:
+def empty_tree(repository: str) -> str:
+    """The id of the tree without files."""
     return _line("hash-object", "-t", "tree", "/dev/null", folder=repository)
 
 
@@ -346,13 +348,23 @@ def _remarks(raw: bytes, diff: str) -> list[str]:
             said = "can't be run any more"
         if said:
             found.append(f"{shown!r:.200} {said}")
+        obeyed = obeyed_by(shown)
         if parts[-1].casefold().startswith(".git"):
             found.append(f"{shown!r:.200}: git obeys such a file")
+        elif obeyed not in (None, DOTTED):
+            found.append(f"{shown!r:.200}: obeyed on the host by {obeyed.who}: {obeyed.kind}")
+        if mixed_words(shown):
+            found.append(f"{shown!r:.200}: the name has letters of another alphabet that look like Latin ones")
         if any(map(is_hidden, shown)):
             found.append(f"{shown!r:.200}: the name has characters that can't be seen")
     added = sum(sum(map(is_hidden, line)) for line in diff.split("\n") if line.startswith("+"))
     if added:
         found.append(f"{added} characters in what is added can't be seen")
+    new = "\n".join(line[1:] for line in diff.split("\n") if line.startswith("+"))
+    if mixed := mixed_words(new):
+        found.append(f"a word that is added has letters of another alphabet that look like Latin ones: {min(mixed)!r:.60}")
+    if blanked_lines(new):
+        found.append(f"a line that is added goes on behind {LONG_BLANK} blanks or more")
     if len(diff) >= MOST_PRINTED:
         found.append("the diff is longer than what is shown")
     if len(found) > MOST_FILES:

@@ -348,9 +348,12 @@ class ApprovalQueue:
 
     def decide_category(self, category: str, approved: bool, by: str, upto: int) -> Resolution:
         """Decide the pending requests of a category up to the id *upto*, the last that the person has seen."""
+        return self.decide(self.numbers_of(category, upto), approved, by)
+
+    def numbers_of(self, category: str, upto: int) -> list[int]:
+        """The ids of the pending requests of a category up to *upto*."""
         with self._lock:
-            numbers = [row.id for row in self._all_pending(category) if row.id <= upto]
-        return self.decide(numbers, approved, by)
+            return [row.id for row in self._all_pending(category) if row.id <= upto]
 
     # --- rules ------------------------------------------------------------------------
 

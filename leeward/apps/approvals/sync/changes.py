@@ -9,12 +9,13 @@ Left out:  changes below `.git` and `node_modules`: requests for branches and pa
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from leeward.apps.approvals.carrying.apply import Project, in_project
 from leeward.apps.approvals.carrying.orders import MOST_CONTENT, change_order, file_request
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRequest
 from leeward.apps.approvals.queue.queue import ApprovalQueue
+from leeward.apps.approvals.queue.subjects import storable
 from leeward.client.changes import FolderChange
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
@@ -72,7 +73,9 @@ def request_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, tar
         Stale: the host's folder was replaced by another one.
     """
     overlay = Overlay(box, target)
-    return [queue.submit(_request(overlay, box, project, change, reason, asker)) for change in _in_order(overlay.diff())]
+    moved = dict[str, str]()
+    return [queue.submit(_request(overlay, box, project, change, reason, asker, moved))
+            for change in _in_order(overlay.diff())]
 
 
 def ask_for_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, reason: str = "",
@@ -81,10 +84,10 @@ def ask_for_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, rea
     overlay = Overlay(box, "")
     found = _in_order(overlay.diff())
     wanted = [change for change in found if not is_left_out(change.path)]
-    requests, refused, more = list[ApprovalRequest](), list[tuple[str, str]](), 0
+    requests, refused, more, moved = list[ApprovalRequest](), list[tuple[str, str]](), 0, dict[str, str]()
     for place, change in enumerate(wanted):
         try:
-            requests.append(queue.submit(in_project(_request(overlay, box, project, change, reason, asker), project)))
+            requests.append(queue.submit(in_project(_request(overlay, box, project, change, reason, asker, moved), project)))
         except Busy:
             more = len(wanted) - place
             break
@@ -104,11 +107,12 @@ def collect_changes(queue: ApprovalQueue, box: Sandbox, project: Project, done: 
     kept = [change for change in found if not is_left_out(change.path)]
     wanted = [change for change in kept if done.asked.get(change.path) != change]
     requests, refused, place, is_full = list[ApprovalRequest](), list[tuple[FolderChange, str]](), 0, False
+    moved = dict[str, str]()
     while place < len(wanted) and not is_full and time.monotonic() < until:
         news = list[tuple[int, NewRequest]]()
         for number, change in enumerate(wanted[place:place + _AT_ONCE], place):
             try:
-                news.append((number, in_project(_request(overlay, box, project, change, reason, asker), project)))
+                news.append((number, in_project(_request(overlay, box, project, change, reason, asker, moved), project)))
             except (BadRequest, RequestRejected, OSError) as error:
                 refused.append((change, told(error)))
         made = queue.collect([new for _, new in news])
@@ -122,16 +126,25 @@ def collect_changes(queue: ApprovalQueue, box: Sandbox, project: Project, done: 
                        bool(more) and not is_full)
 
 
-def _request(overlay: Overlay, box: Sandbox, project: Project, change: FolderChange, reason: str,
-             asker: str) -> NewRequest:
+def _request(overlay: Overlay, box: Sandbox, project: Project, change: FolderChange, reason: str, asker: str,
+             moved: dict[str, str]) -> NewRequest:
+    """
+    The request for a change. *moved* has the hashes of files that were deleted, with their paths: a new file with the
+    content of one was renamed.
+    """
     base, before = project.content(change.path)
     has_content = change.type == "file" and change.kind != "deleted"
     content = overlay.content(change.path, MOST_CONTENT) if has_content else b""
     is_newer = project.changed_since(change.path, overlay.since)
-    return file_request(change_order(change, base, content), "apply", before=before, sandbox=box.id, reason=reason,
-                        asker=asker, description=f"{change.kind} {change.type}",
-                        more=["the host's own was changed since the sandbox was opened"] * is_newer,
-                        in_repository=project.in_repository(change.path))
+    if change.kind == "deleted" and before:
+        moved[base.sha256] = change.path
+    was = moved.get(change.sha256 or "", "") if change.kind == "created" else ""
+    order = change_order(change, base, content)
+    new = file_request(order, "rename" if was else order.action, before=before, sandbox=box.id, reason=reason,
+                       asker=asker, description=f"{change.kind} {change.type}",
+                       more=["the host's own was changed since the sandbox was opened"] * is_newer,
+                       in_repository=project.in_repository(change.path))
+    return replace(new, metadata={**new.metadata, "renamed_from": storable(was)}) if was else new
 
 
 def _in_order(found: list[FolderChange]) -> list[FolderChange]:

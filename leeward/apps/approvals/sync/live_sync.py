@@ -504,7 +504,7 @@ class SyncMoves:
 
     def _ask(self, move: SyncPath, order: FileOrder, before: bytes, why: list[str], more: list[str],
              in_repository: bool) -> SyncNote:
-        new = file_request(order, "apply", before=before, sandbox=self._box.id, reason="live sync doesn't write this",
+        new = file_request(order, order.action, before=before, sandbox=self._box.id, reason="live sync doesn't write this",
                            description=f"sync: {order.goal.type}", more=more, in_repository=in_repository)
         try:
             request = self._queue.submit(in_project(new, self._project))

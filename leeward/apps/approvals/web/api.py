@@ -7,7 +7,9 @@ Trust:     none in fields. A sandbox gets only its own requests; for another one
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from leeward.apps.approvals.carrying.orders import EXEC_S
@@ -55,7 +57,8 @@ ALWAYS = WebField(SWITCH, "store a rule", False)
 EVERYWHERE = WebField(SWITCH, "the rule is for all projects", False)
 DECISION = {"always": ALWAYS, "everywhere": EVERYWHERE,
             "profile": WebField(text(64), "of a sandbox in which an approved command is run", None),
-            "hunks": WebField(wholes(MOST_HUNKS), "of a file's change, if only these are approved", None)}
+            "hunks": WebField(wholes(MOST_HUNKS), "of a file's change: those that are approved", None),
+            "digest": WebField(text(64), "of the request that was shown", None)}
 WAIT = WebField(number(0, MOST_WAIT), "seconds to wait for the end", 0.0)
 RULE = WebField(text(), "its text")
 KEY = WebField(text(200), "of the configuration")
@@ -138,24 +141,39 @@ async def ask(call: WebCall) -> Row:
 
 
 @route("POST", "/api/requests/{id:int}/approve", "Approve.", DECISION)
-async def approve(call: WebCall, always: bool, everywhere: bool, profile: str | None, hunks: list[int] | None) -> Row:
-    return resolution_row(await decide_one(call.parts, call.id, True, call.operator.by, always, everywhere, profile, hunks))
+async def approve(call: WebCall, always: bool, everywhere: bool, profile: str | None, hunks: list[int] | None,
+                  digest: str | None) -> Row:
+    return resolution_row(await decide_one(
+        call.parts, call.id, True, call.operator.by, always=always, everywhere=everywhere, profile=profile, hunks=hunks,
+        digest=digest, in_browser=call.in_browser))
 
 
 @route("POST", "/api/requests/{id:int}/deny", "Deny.", DECISION)
-async def deny(call: WebCall, always: bool, everywhere: bool, profile: str | None, hunks: list[int] | None) -> Row:
-    return resolution_row(await decide_one(call.parts, call.id, False, call.operator.by, always, everywhere, profile, hunks))
+async def deny(call: WebCall, always: bool, everywhere: bool, profile: str | None, hunks: list[int] | None,
+               digest: str | None) -> Row:
+    return resolution_row(await decide_one(
+        call.parts, call.id, False, call.operator.by, always=always, everywhere=everywhere, profile=profile, hunks=hunks,
+        digest=digest, in_browser=call.in_browser))
 
 
-async def decide_one(parts: WebParts, number: int, approved: bool, by: str, always: bool = False,
-                     everywhere: bool = False, profile: str | None = None, hunks: list[int] | None = None) -> Resolution:
+async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, always: bool = False,
+                     everywhere: bool = False, profile: str | None = None, hunks: list[int] | None = None,
+                     digest: str | None = None, in_browser: bool = False) -> Resolution:
     """
     Decide one request. If it is about a file, wait until the file is written, CARRIED_OUT_S seconds at most. WebProblem
     if there is no such request, it was decided before, or the file was changed after it (status 409).
+
+    A change whose hunks a browser shows is approved by the hunks that were chosen and the digest of what was shown, and
+    not without them.
     """
     queue = parts.service.queue
-    if number >= 2**63 or await in_thread(queue.get, number) is None:
+    request = await in_thread(queue.get, number) if number < 2**63 else None
+    if request is None:
         raise missing("there is no such request")
+    if digest is not None and digest != request.digest:
+        raise bad("digest: this isn't the request that was shown")
+    if approved and (in_browser or hunks is not None) and request.status == "pending":
+        hunks = await _chosen(parts, request, hunks, in_browser and digest is None)
     if hunks is not None or profile is not None:
         if not approved or always or (hunks is not None and profile is not None):
             raise bad("hunks, profile: of what is approved, of this request alone")
@@ -173,6 +191,19 @@ async def decide_one(parts: WebParts, number: int, approved: bool, by: str, alwa
     return resolution
 
 
+async def _chosen(parts: WebParts, request: ApprovalRequest, hunks: list[int] | None, is_unseen: bool) -> list[int] | None:
+    """
+    The hunks that are approved, None for the whole request. WebProblem if the page shows hunks, and the decision lacks
+    them, or the digest (*is_unseen*).
+    """
+    if request.category != "filesystem":
+        return hunks
+    shown = (await in_slow_thread("", parts.service.detail, request.id)).get("hunks", [])
+    if shown and (hunks is None or is_unseen):
+        raise bad("hunks, digest: an approval of this change says which of its hunks were chosen, and what was shown")
+    return None if shown and set(hunks or ()) == set(range(len(shown))) else hunks
+
+
 async def _carried_out(parts: WebParts, resolution: Resolution, number: int | None) -> None:
     """Wait until the approved files are written, that of request *number* or by None all; WebProblem if one was changed."""
     for each in resolution.decided:
@@ -188,9 +219,21 @@ async def _carried_out(parts: WebParts, resolution: Resolution, number: int | No
     "upto": WebField(whole(), "the id of the last one, without `ids`", only=lambda given: given.get("ids") is None)})
 async def bulk(call: WebCall, approved: bool, ids: list[int] | None, category: str = "", upto: int = 0) -> Row:
     queue, by = call.service.queue, call.operator.by
-    if ids is not None:
-        return resolution_row(await in_thread(queue.decide, ids, approved, by))
-    return resolution_row(await in_thread(queue.decide_category, category, approved, by, upto))
+    if ids is None:
+        return resolution_row(await in_thread(queue.decide_category, category, approved, by, upto))
+    resolution = await in_thread(queue.decide, ids, approved, by)
+    return resolution_row(replace(resolution, decided=await _outcomes(call.parts, resolution.decided)))
+
+
+async def _outcomes(parts: WebParts, decided: Sequence[ApprovalRequest]) -> tuple[ApprovalRequest, ...]:
+    """The requests after their files were written, CARRIED_OUT_S seconds later at most."""
+    until, found = time.monotonic() + CARRIED_OUT_S, list[ApprovalRequest]()
+    for each in decided:
+        if each.category == "filesystem" and each.stage == "due":
+            left = max(0.0, until - time.monotonic())
+            each = await parts.feed.wait(each.id, left, lambda one: one.stage not in ("due", "applying")) or each
+        found.append(each)
+    return tuple(found)
 
 
 @route("GET", "/api/rules", "Rules and modes.")

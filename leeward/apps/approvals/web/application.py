@@ -23,6 +23,7 @@ from leeward.apps.approvals.service import ApprovalService
 from leeward.apps.approvals.web import api, pages  # noqa: F401  # they declare routes
 from leeward.apps.approvals.web.feed import LiveFeed
 from leeward.apps.approvals.web.gate import SAFE, PageAccess, WebGate
+from leeward.apps.approvals.web.held import HeldDecisions
 from leeward.apps.approvals.web.http_call import WebCall, WebParts, answered
 from leeward.apps.approvals.web.routes import ROUTES, Row, WebField, WebRoute, route
 from leeward.apps.approvals.web.websocket import live
@@ -34,7 +35,8 @@ __all__ = ["ROUTES", "application"]
 
 def application(service: ApprovalService, access: PageAccess | None = None, feed: LiveFeed | None = None) -> Starlette:
     """The app that serves *service*; its `state.parts` is the WebParts."""
-    parts = WebParts(service, access or PageAccess(), feed or LiveFeed(service.queue))
+    parts = WebParts(service, access or PageAccess(), feed or LiveFeed(service.queue), HeldDecisions(service.queue))
+    service.subscribe_stop(parts.held.close)
     service.subscribe_output(parts.feed.output)
 
     async def look_on(socket: WebSocket) -> None:

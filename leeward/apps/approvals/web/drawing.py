@@ -1,17 +1,14 @@
 """
-Renders pages from templates; a change of a file as rows for two columns or one, with the differences within lines and
-its syntax in colours.
+Draws a text with marks for what can't be seen, and a change of a file as rows for two columns or one, with the
+differences within lines and its syntax in colours.
 
-Trust:     none in values. All that a template prints is escaped, and characters that are invisible or reorder text are
-           replaced by their names, also in attributes. The filter `exact`, for values of form fields, only escapes. A
-           hostile text makes regular expressions that backtrack slow, which would block the whole program; see
-           decision 0086. A mistake of a colour gives only a wrong colour.
+Trust:     none. Characters that are invisible or reorder text are replaced by their names. A hostile text makes regular
+           expressions that backtrack slow, which would block the whole program; see decision 0086. A mistake of a colour
+           gives only a wrong colour.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import functools
 import posixpath
 import re
 import unicodedata
@@ -19,15 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from starlette.responses import HTMLResponse
 
-from leeward.apps.approvals.durations import duration_text
+from leeward.apps.approvals.carrying.orders import MOST_WIDTH
 from leeward.spec.unseen import is_hidden
 
-#: Lines of context around a change; rows that are drawn, and characters of a line: at most.
-CONTEXT, MOST_LINES, MOST_WIDTH = 3, 3000, 1000
+#: Lines of context around a change, and rows that are drawn, at most.
+CONTEXT, MOST_LINES = 3, 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +60,12 @@ class DiffHunk:
         return found + added
 
 
-def hunks_of(before: str, after: str, path: str, hunks: Sequence[Mapping[str, Any]]) -> list[DiffHunk]:
-    """The hunks of a change, for drawing: *hunks* are those of `ApprovalService.detail`, *path* chooses the language."""
+def hunks_of(before: str, after: str, path: str, hunks: Sequence[Mapping[str, Any]],
+             most: int = MOST_LINES) -> list[DiffHunk]:
+    """
+    The hunks of a change, for drawing, in *most* rows: *hunks* are those of `ApprovalService.detail`, *path* chooses the
+    language.
+    """
     old, new = _Lines(before, path), _Lines(after, path)
     found, drawn, free = list[DiffHunk](), 0, 0
     for index, hunk in enumerate(hunks):
@@ -76,20 +75,58 @@ def hunks_of(before: str, after: str, path: str, hunks: Sequence[Mapping[str, An
         lead = min(CONTEXT, old_at - free)
         rows = [_same(old, new, old_at - back, new_at - back) for back in range(lead, 0, -1)]
         rows += _changed(old, new, range(old_at, old_at + old_count), range(new_at, new_at + new_count),
-                         MOST_LINES - drawn)
+                         most - drawn)
         left_out = max(0, max(old_count, new_count) - (len(rows) - lead))
         free = old_at + old_count
         if not left_out:
-            after_new = new_at + new_count
-            rows += [_same(old, new, free + on, after_new + on) for on in range(min(CONTEXT, following - free))]
+            after_new, trail = new_at + new_count, min(CONTEXT, following - free)
+            rows += [_same(old, new, free + on, after_new + on) for on in range(trail)]
+            free += trail  # no line is drawn twice
         drawn += len(rows)
         head = f"@@ -{old_at + 1},{old_count} +{new_at + 1},{new_count} @@"
         found.append(DiffHunk(index, head, rows, left_out))
     return found
 
 
+def patch_hunks(patch: Sequence[str], path: str, most: int = MOST_LINES) -> list[DiffHunk]:
+    """The hunks of one file's patch, lines that begin with `@@`, `+`, `-` or a blank, for drawing in *most* rows."""
+    found, drawn, at = list[DiffHunk](), 0, 0
+    while at < len(patch):
+        starts = _PATCH_HEAD.match(patch[at])
+        end = next((place for place in range(at + 1, len(patch)) if patch[place].startswith("@@")), len(patch))
+        if starts is not None:
+            lines = patch[at + 1:end]
+            old = _Lines("\n".join(line[1:] for line in lines if line[:1] != "+"), path, max(0, int(starts[1]) - 1))
+            new = _Lines("\n".join(line[1:] for line in lines if line[:1] != "-"), path, max(0, int(starts[2]) - 1))
+            rows, left_out = _patched(lines, old, new, most - drawn)
+            drawn += len(rows)
+            found.append(DiffHunk(len(found), starts[0], rows, left_out))
+        at = end
+    return found
+
+
+#: The head of a hunk: the first line of the old file, and of the new one.
+_PATCH_HEAD = re.compile(r"@@ -([0-9]{1,9})(?:,[0-9]{1,9})? \+([0-9]{1,9})(?:,[0-9]{1,9})? @@")
+
+
+def _patched(lines: Sequence[str], old: _Lines, new: _Lines, most: int) -> tuple[list[DiffRow], int]:
+    """The rows of one hunk of a patch, *most* at most, and the number of lines that aren't drawn."""
+    rows, old_at, new_at, at = list[DiffRow](), 0, 0, 0
+    while at < len(lines) and len(rows) < most:
+        if lines[at][:1] == " ":
+            rows.append(_same(old, new, old_at, new_at))
+            old_at, new_at, at = old_at + 1, new_at + 1, at + 1
+            continue
+        removed = next((on for on in range(at, len(lines)) if lines[on][:1] != "-"), len(lines))
+        end = next((on for on in range(removed, len(lines)) if lines[on][:1] != "+"), len(lines))
+        rows += _changed(old, new, range(old_at, old_at + removed - at), range(new_at, new_at + end - removed),
+                         most - len(rows))
+        old_at, new_at, at = old_at + removed - at, new_at + end - removed, end
+    return rows, len(lines) - at
+
+
 def _same(old: _Lines, new: _Lines, old_at: int, new_at: int) -> DiffRow:
-    return DiffRow("same", (old_at + 1, old.drawn(old_at)), (new_at + 1, new.drawn(new_at)))
+    return DiffRow("same", (old.number(old_at), old.drawn(old_at)), (new.number(new_at), new.drawn(new_at)))
 
 
 def _changed(old: _Lines, new: _Lines, removed: range, added: range, most: int) -> list[DiffRow]:
@@ -99,12 +136,12 @@ def _changed(old: _Lines, new: _Lines, removed: range, added: range, most: int) 
         now = added[place] if place < len(added) else None
         if was is None or now is None:
             rows.append(DiffRow("added" if was is None else "removed",
-                                None if was is None else (was + 1, old.drawn(was)),
-                                None if now is None else (now + 1, new.drawn(now))))
+                                None if was is None else (old.number(was), old.drawn(was)),
+                                None if now is None else (new.number(now), new.drawn(now))))
         else:
             first, last = _differs(old.text(was), new.text(now))
-            rows.append(DiffRow("changed", (was + 1, old.drawn(was, first, last)),
-                                (now + 1, new.drawn(now, first, last))))
+            rows.append(DiffRow("changed", (old.number(was), old.drawn(was, first, last)),
+                                (new.number(now), new.drawn(now, first, last))))
     return rows
 
 
@@ -121,7 +158,10 @@ def _differs(old: str, new: str) -> tuple[int, int]:
 
 
 class _Lines:
-    def __init__(self, text: str, path: str) -> None:
+    """The lines of a text, of which the first *before* of its file aren't there."""
+
+    def __init__(self, text: str, path: str, before: int = 0) -> None:
+        self._before = before
         self._lines = text.split("\n")
         if self._lines[-1] == "":
             self._lines.pop()
@@ -129,6 +169,10 @@ class _Lines:
 
     def __len__(self) -> int:
         return len(self._lines)
+
+    def number(self, at: int) -> int:
+        """The number of a line in its file, from 1."""
+        return self._before + at + 1
 
     def text(self, at: int) -> str:
         return self._lines[at] if at < len(self._lines) else ""
@@ -256,51 +300,6 @@ def _add(lines: Colours, text: str, kind: str) -> None:
             lines.append([])
         if piece:
             lines[-1].append((piece, kind))
-
-
-def draw(template: str, values: Mapping[str, Any], status: int = 200,
-         headers: Mapping[str, str] | None = None) -> HTMLResponse:
-    """A page as an answer."""
-    return HTMLResponse(drawn(template, values), status, headers)
-
-
-def drawn(template: str, values: Mapping[str, Any]) -> str:
-    """A page as HTML."""
-    return _environment().get_template(template).render(values)
-
-
-@functools.cache
-def _environment() -> Environment:
-    made = Environment(loader=PackageLoader("leeward.apps.approvals.web"), autoescape=True, undefined=StrictUndefined,
-                       finalize=_final, trim_blocks=True, lstrip_blocks=True, auto_reload=False)
-    made.filters.update(marked=marked, exact=escape, moment=_moment, clock=_clock, age=_age,
-                        duration=_duration)
-    return made
-
-
-def _final(value: Any) -> Any:
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _moment(seconds: float) -> str:
-    """The value of `datetime` for the element `time`."""
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="seconds")
-
-
-def _clock(seconds: float) -> str:
-    return dt.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _age(seconds: float) -> str:
-    """Seconds in one unit: "12 s", "3 min", "2 h", "5 d"."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{max(0, int(seconds))} s"
-
-
-def _duration(seconds: float) -> str:
-    return duration_text(max(0.0, float(round(seconds))))
 
 
 #: Characters of a text that are shown at first, and of all of it.

@@ -31,6 +31,7 @@ from leeward.apps.approvals.web.gate import (
     PageAccess,
     credential_of,
 )
+from leeward.apps.approvals.web.held import HeldDecisions
 from leeward.apps.approvals.web.problems import WebProblem, forbidden, problem_of
 from leeward.apps.approvals.web.routes import WebRoute
 from leeward.errors import LeewardError
@@ -50,6 +51,7 @@ class WebParts:
     service: ApprovalService
     access: PageAccess
     feed: LiveFeed
+    held: HeldDecisions
     bodies: BodyReader = field(default_factory=BodyReader)
     calls: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     syncing: set[str] = field(default_factory=set)
@@ -81,6 +83,11 @@ class WebCall:
         if not isinstance(self.credential, Operator):
             raise forbidden("a sandbox asks, and doesn't decide")
         return self.credential
+
+    @property
+    def in_browser(self) -> bool:
+        """Whether a person decides on the page, which has shown what it is about."""
+        return self.session is not None
 
     @property
     def id(self) -> int:
@@ -152,7 +159,7 @@ def _reply_to(problem: WebProblem, request: Request, page: bool) -> Response:
         return JSONResponse(problem.body, problem.status, problem.headers)
     if problem.status == 401:
         return RedirectResponse("/login", 303)
-    from leeward.apps.approvals.web.drawing import draw  # of the extra `web`: 40 ms
+    from leeward.apps.approvals.web.rendering import draw  # of the extra `web`: 40 ms
 
     values = {"problem": problem, "tab": "", "pending": 0, "session": request.scope.get(SESSION_KEY)}
     return draw("problem.html", values, problem.status, problem.headers)

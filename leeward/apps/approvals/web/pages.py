@@ -7,24 +7,34 @@ Trust:     none in the texts: see drawing.py. A form names its request, and the 
 
 from __future__ import annotations
 
+import functools
+import posixpath
+import shlex
 import time
-from collections.abc import Awaitable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
 from importlib import resources
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
+from leeward.apps.approvals.carrying.detail import content_kind
+from leeward.apps.approvals.carrying.orders import mode_text
+from leeward.apps.approvals.git.pushed_changes import PushedChanges
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, CollapsedRow, collapsed
+from leeward.apps.approvals.queue.queue import ApprovalQueue
 from leeward.apps.approvals.queue.rules import CATEGORIES, Effect, generate_rule
 from leeward.apps.approvals.queue.subjects import subject_title
 from leeward.apps.approvals.web.api import add_rule, decide_one, remove_rule, set_config, set_mode
 from leeward.apps.approvals.web.blocking_calls import in_slow_thread, in_thread
-from leeward.apps.approvals.web.drawing import MOST_FULL, MOST_SHOWN, draw, hunks_of
+from leeward.apps.approvals.web.change_view import ChangeView, commit_rows, file_view, push_views
+from leeward.apps.approvals.web.drawing import MOST_FULL, MOST_SHOWN
 from leeward.apps.approvals.web.gate import cookie_name
 from leeward.apps.approvals.web.http_call import WebCall
 from leeward.apps.approvals.web.json_objects import rules_row
 from leeward.apps.approvals.web.problems import WebProblem, bad, missing
+from leeward.apps.approvals.web.rendering import draw, remarks_of
 from leeward.apps.approvals.web.routes import CATEGORY, EFFECT, PROJECT, WebField, one_of, route, text, whole
 from leeward.errors import LeewardError
 
@@ -33,7 +43,7 @@ Value = TypeVar("Value")
 #: Requests of one list, at most, before rows of one sandbox are collapsed.
 MOST_LISTED = 100
 
-ANSWERS = ("approve", "deny", "always-allow", "always-deny", "hunks", "profile")
+ANSWERS = ("approve", "deny", "always-allow", "always-deny", "profile")
 
 #: Of the list of pending requests.
 LISTED = {"category": WebField(one_of(("", *CATEGORIES), f"one of {', '.join(CATEGORIES)}"), "of them", ""),
@@ -47,7 +57,8 @@ async def common(call: WebCall, tab: str) -> dict[str, Any]:
     status = await in_thread(call.service.status)
     return {"tab": tab, "session": call.session, "counts": status["pending_by_category"],
             "pending": status["pending"], "now": time.time(),
-            "status": status, "categories": CATEGORIES, "said": call.request.query_params.get("said", "")[:20],
+            "status": status, "categories": CATEGORIES, "held": call.parts.held.all(),
+            "said": call.request.query_params.get("said", "")[:20],
             "about": call.request.query_params.get("about", "")[:20]}
 
 
@@ -59,10 +70,26 @@ async def home(call: WebCall) -> Response:
 async def _listed(call: WebCall, category: str, after: int) -> dict[str, Any]:
     query = call.request.query_params
     found = await in_thread(call.service.queue.pending, MOST_LISTED, after, category or None)
+    more, held = found[-1].id if len(found) == MOST_LISTED else None, _held(call)
+    found = [each for each in found if each.id not in held]
     rows = collapsed(found) if "all" not in query else [CollapsedRow(each) for each in found]
     return {"rows": rows, "category": category or None, "title_of": subject_title, "after": after, "is_all": "all" in query,
-            "more": found[-1].id if len(found) == MOST_LISTED else None, "upto": found[-1].id if found else 0,
+            "more": more, "upto": found[-1].id if found else 0, "runs": _runs(found, more is not None),
             "bulk": {each: sum(row.category == each for row in found) for each in CATEGORIES}}
+
+
+def _held(call: WebCall) -> set[int]:
+    """The requests about which a decision was made that can still be taken back."""
+    return {number for each in call.parts.held.all() for number in each.numbers}
+
+
+def _runs(found: Sequence[ApprovalRequest], is_least: bool) -> list[dict[str, Any]]:
+    """The sandboxes that have several files in *found*; *is_least* says that there may be more of them."""
+    files = [each for each in found if each.category == "filesystem"]
+    counts = Counter(each.sandbox for each in files)
+    projects = {each.sandbox: each.project for each in files}
+    return [{"sandbox": sandbox, "count": count, "project": projects[sandbox], "is_least": is_least}
+            for sandbox, count in counts.items() if count > 1]
 
 
 @route("GET", "/queue", "What waits for a decision.", LISTED, page=True)
@@ -82,8 +109,9 @@ async def request_page(call: WebCall, category: str, after: int) -> Response:
     if found is None:
         raise missing("there is no such request; what was decided long ago is in the record")
     values = await common(call, "queue") | await _shown(call, found) | {"request": found, "alone": True}
-    if call.request.query_params.get("part") == "detail":
-        return draw("detail.html", values)
+    part = call.request.query_params.get("part")
+    if part in ("detail", "changes"):
+        return draw(f"{part}.html", values)
     return draw("queue.html", values | await _listed(call, category, after))
 
 
@@ -97,24 +125,39 @@ async def _or_why(found: Awaitable[Value], otherwise: Value) -> tuple[Value, str
 
 async def _shown(call: WebCall, request: ApprovalRequest) -> dict[str, Any]:
     """The values that a page shows of one request."""
-    is_full = "full" in call.request.query_params
+    query = call.request.query_params
+    is_full, commit = "full" in query, query.get("commit", "")[:64]
     detail, why = dict[str, Any](), ""
     if request.status == "pending" or request.stage in ("due", "applying"):
-        detail, why = await _or_why(in_slow_thread("", call.service.detail, request.id), {})
+        detail, why = await _or_why(in_slow_thread("", functools.partial(
+            call.service.detail, whole=is_full), request.id), {})
     run = None
     if request.category in ("exec", "packages") and request.stage:
         run = await in_slow_thread("", call.service.run, request.id)
-    hunks = await in_thread(_hunks, request, detail)
-    remarks = request.metadata.get("remarks")
+    pushed = None
+    if detail.get("kind") == "push":
+        pushed, why = await _or_why(in_slow_thread("", call.service.pushed, request.id, commit), None)
+    changes = await in_slow_thread("", _views, request, detail, pushed, commit, is_full)
     return {"title": subject_title(request.subject), "title_of": subject_title, "detail": detail, "why": why,
-            "hunks": hunks, "run": run, "rule": _rule_of(request), "most": MOST_FULL if is_full else MOST_SHOWN,
-            "is_full": is_full, "metadata": _flat(request.metadata),
-            "remarks": [str(each) for each in remarks][:50] if isinstance(remarks, list) else []}
+            "changes": changes, "hunks": len(detail.get("hunks", ())), "run": run, "rule": _rule_of(request),
+            "most": MOST_FULL if is_full else MOST_SHOWN, "is_full": is_full, "metadata": _flat(request.metadata),
+            "commits": commit_rows(pushed) if pushed else [], "commit": commit, "more_files": pushed.more if pushed else 0,
+            "description": "" if _is_plain(request, pushed) else request.description,
+            "shell_line": detail.get("line") or shlex.join(detail.get("argv", ())), "remarks": remarks_of(request)}
 
 
-def _hunks(request: ApprovalRequest, detail: Mapping[str, Any]) -> list[Any]:
-    hunks = detail.get("hunks") if request.category == "filesystem" else None
-    return hunks_of(detail["before"] or "", detail["after"] or "", subject_title(request.subject), hunks) if hunks else []
+def _views(request: ApprovalRequest, detail: Mapping[str, Any], pushed: PushedChanges | None, commit: str,
+           whole: bool) -> list[ChangeView]:
+    if pushed is not None:
+        return push_views(request.id, pushed, commit)
+    return [file_view(request, detail, whole)] if detail.get("kind") == "file" else []
+
+
+def _is_plain(request: ApprovalRequest, pushed: PushedChanges | None) -> bool:
+    """Whether the description of a request, made by this program, says no more than the view of its change."""
+    words = request.description.split(" ")
+    return pushed is not None or (request.category == "filesystem" and len(words) == 2 and (
+        words[0] in ("created", "modified", "deleted", "mode") or words[0] == "sync:"))
 
 
 def _rule_of(request: ApprovalRequest) -> dict[str, str]:
@@ -129,7 +172,8 @@ def _rule_of(request: ApprovalRequest) -> dict[str, str]:
 
 def _flat(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The metadata of a request as texts, without `remarks`, which the page shows elsewhere."""
-    return [(str(name), value if isinstance(value, str) else str(value))
+    return [(str(name), mode_text(value) if name == "mode" and type(value) is int else
+             value if isinstance(value, str) else str(value))
             for name, value in list(metadata.items())[:50] if name != "remarks" and value not in ("", None)]
 
 
@@ -139,26 +183,101 @@ def _back(said: str, about: object = "") -> Response:
 
 @route("POST", "/queue/{id:int}/decide", "Approve or deny.", {
     "answer": WebField(one_of(ANSWERS, f"{', '.join(ANSWERS[:-1])} or {ANSWERS[-1]}"), "of the person"),
+    "digest": WebField(text(64), "of the request that was shown", None),
     "profile": WebField(text(64), "of the answer `profile`", only=lambda given: given.get("answer") == "profile")}, page=True)
-async def decide_form(call: WebCall, answer: str, profile: str | None = None) -> Response:
+async def decide_form(call: WebCall, answer: str, digest: str | None, profile: str | None = None) -> Response:
+    approved = answer not in ("deny", "always-deny")
     hunks = None
-    if answer == "hunks":
+    if call.fields.get("hunks") == "all" and approved:
+        shown = await in_slow_thread("", call.service.detail, call.id)
+        hunks = list(range(len(shown.get("hunks", []))))
+    elif "hunks" in call.fields and approved:
         hunks = [int(name[5:]) for name in call.fields if name.startswith("hunk-") and name[5:].isascii()
                  and name[5:].isdigit() and len(name) < 12]
         if not hunks:
             raise bad("no change was chosen")
-    approved = answer not in ("deny", "always-deny")
     await decide_one(call.parts, call.id, approved, call.operator.by, always=answer.startswith("always"),
-                     everywhere="everywhere" in call.fields, profile=profile, hunks=hunks)
+                     everywhere="everywhere" in call.fields, profile=profile, hunks=hunks, digest=digest,
+                     in_browser=call.in_browser)
     return _back("approved" if approved else "denied", call.id)
 
 
-@route("POST", "/bulk", "Decide a category up to the last request that was seen.", {
+@route("POST", "/bulk", "Decide a category up to the last request that was seen; it can be taken back for five seconds.", {
     "category": WebField(CATEGORY, "of requests"), "answer": WebField(one_of(("approve", "deny")), "of the person"),
     "upto": WebField(whole(), "the last one that was seen")}, page=True)
 async def bulk_form(call: WebCall, category: str, answer: str, upto: int) -> Response:
-    found = await in_thread(call.service.queue.decide_category, category, answer == "approve", call.operator.by, upto)
-    return _back("approved-all" if answer == "approve" else "denied-all", len(found.decided))
+    found = await in_thread(call.service.queue.numbers_of, category, upto)
+    return _hold(call, [number for number in found if number not in _held(call)], answer == "approve", "/queue")
+
+
+def _hold(call: WebCall, numbers: Sequence[int], approved: bool, then: str) -> Response:
+    if not numbers:
+        raise bad("nothing was chosen")
+    call.parts.held.hold(numbers, approved, call.operator.by)
+    return RedirectResponse(then, 303)
+
+
+@route("POST", "/undo", "Takes back a decision about several requests.", {
+    "key": WebField(text(64), "of the decision")}, page=True)
+async def undo_form(call: WebCall, key: str) -> Response:
+    return _back("undone" if call.parts.held.undo(key) else "too-late")
+
+
+#: Files of one page on which they are decided together.
+MOST_TOGETHER = 500
+
+_OF_RUN = {"sandbox": WebField(text(100), "its id; empty for the operator's own", "")}
+
+
+@route("GET", "/together", "The files of one run, by folder.", {
+    **_OF_RUN, "after": WebField(whole(), "the id of the last one of the page before", 0)}, page=True)
+async def together_page(call: WebCall, sandbox: str, after: int) -> Response:
+    found = await _files_of(call, sandbox, after)
+    held, folders = _held(call), dict[str, list[ApprovalRequest]]()
+    shown = [each for each in found if each.id not in held]
+    for each in shown:
+        folders.setdefault(posixpath.dirname(subject_title(each.subject)), []).append(each)
+    values = await common(call, "queue")
+    return draw("together.html", values | {
+        "sandbox": sandbox, "folders": sorted(folders.items()), "count": len(shown), "title_of": subject_title,
+        "project": shown[0].project if shown else "", "asker": shown[0].asker if shown else "",
+        "more": found[-1].id if len(found) == MOST_TOGETHER else None})
+
+
+async def _files_of(call: WebCall, sandbox: str, after: int = 0) -> list[ApprovalRequest]:
+    return await in_thread(call.service.queue.pending, MOST_TOGETHER, after, "filesystem", sandbox)
+
+
+@route("POST", "/together", "Decide the files that are ticked, all or those of one folder.", {
+    **_OF_RUN, "approve": WebField(text(), "the folder of those to approve, `*` for all", None),
+    "deny": WebField(text(), "the folder of those to deny, `*` for all", None)}, page=True)
+async def together_form(call: WebCall, sandbox: str, approve: str | None, deny: str | None) -> Response:
+    folder = approve if approve is not None else deny
+    ticked = [int(name[2:]) for name in call.fields if name.startswith("r-") and name[2:].isascii() and name[2:].isdigit()
+              and len(name) < 20]
+    wanted = await in_thread(_files_in, call.service.queue, ticked, sandbox, folder)
+    return _hold(call, wanted, approve is not None, f"/together?{urlencode({'sandbox': sandbox})}")
+
+
+def _files_in(queue: ApprovalQueue, ticked: Sequence[int], sandbox: str, folder: str | None) -> list[int]:
+    """Those of the requests *ticked* that are pending and about a file of *sandbox* in *folder* (`*`: anywhere)."""
+    rows = filter(None, map(queue.get, ticked))
+    return [row.id for row in rows if (row.status, row.category, row.sandbox) == ("pending", "filesystem", sandbox)
+            and folder in ("*", posixpath.dirname(subject_title(row.subject)))]
+
+
+@route("GET", "/queue/{id:int}/content/{side}", "A picture before or after its change.", {
+    "commit": WebField(text(64), "of a push", ""), "place": WebField(whole(), "of the file in the push", 0)}, page=True)
+async def picture(call: WebCall, commit: str, place: int) -> Response:
+    side = call.request.path_params["side"]
+    if side not in ("before", "after"):
+        raise missing("there is no picture")
+    content = await in_slow_thread("", call.service.content, call.id, side, commit, place)
+    kind = content_kind(content)
+    if not kind.startswith("image/"):
+        raise missing("there is no picture")
+    # Nothing in it is run, whatever a browser takes it for.
+    return Response(content, media_type=kind, headers={"Content-Disposition": "inline; filename=picture"})
 
 
 @route("GET", "/rules", "Rules and modes.", page=True)

@@ -4,7 +4,8 @@ The WebSocket: a viewer gets new requests and decisions, and can decide.
 Sends:     init, request, resolve, rules, output, shutdown, error. After `shutdown`, and after an `error` whose code is
            "behind", the connection ends.
 Takes:     approve and deny: `{"type": "approve", "id": 7, "always": false, "everywhere": false, "csrf": "..."}`. A
-           browser has to send the session's CSRF token; a program with a token or on the operator's socket has none.
+           browser has to send the session's CSRF token, and of a change the hunks and the digest; a program with a
+           token or on the operator's socket has none of these.
 Bounds:    a received message has 64 KiB at most. A viewer that doesn't read its messages is dropped: see feed.py.
 """
 
@@ -17,7 +18,7 @@ import anyio
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from leeward.apps.approvals.web import bodies
-from leeward.apps.approvals.web.api import ALWAYS, EVERYWHERE, decide_one
+from leeward.apps.approvals.web.api import DECISION, decide_one
 from leeward.apps.approvals.web.blocking_calls import in_thread
 from leeward.apps.approvals.web.feed import LiveViewer
 from leeward.apps.approvals.web.gate import SESSION_KEY, Operator, credential_of
@@ -44,7 +45,8 @@ _BEHIND = {"type": "error", "error": "behind", "detail": "messages came faster t
 _UNAUTHORIZED = {"type": "error", "error": "unauthorized", "detail": "the session is over"}
 
 #: Of a message.
-FIELDS = {"id": WebField(whole(), "of the request"), "always": ALWAYS, "everywhere": EVERYWHERE}
+FIELDS = {"id": WebField(whole(), "of the request"), **{name: DECISION[name] for name in (
+    "always", "everywhere", "hunks", "digest")}}
 
 
 @route("WEBSOCKET", "/api/live", "Sends init, request, resolve, rules, output, shutdown, error; takes approve and deny.",
@@ -134,10 +136,10 @@ async def _decide(parts: WebParts, socket: WebSocket, credential: Operator, fiel
     session = socket.scope.get(SESSION_KEY)
     if session is not None and (not is_csrf(session, fields.get("csrf")) or parts.access.is_over(session)):
         raise forbidden("it lacks the session's CSRF token, or the session is over")
-    number = FIELDS["id"].read(fields, "id")
+    said = {name: each.read(fields, name) for name, each in FIELDS.items()}
+    number = said.pop("id")
     try:
-        await decide_one(parts, number, kind == "approve", credential.by, always=ALWAYS.read(fields, "always"),
-                         everywhere=EVERYWHERE.read(fields, "everywhere"))
+        await decide_one(parts, number, kind == "approve", credential.by, in_browser=session is not None, **said)
     except WebProblem as problem:
         problem.more.setdefault("id", number)
         raise

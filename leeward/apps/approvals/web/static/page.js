@@ -53,6 +53,11 @@
       const part = left / Math.max(1, each.dataset.until - each.dataset.from);
       one(".bar", each).style.setProperty("--left", `${Math.round(100 * Math.min(1, part))}%`);
     }
+    for (const each of all(".held")) {
+      const left = each.dataset.until - now;
+      one(".left", each).textContent = Math.max(0, Math.round(left));
+      if (left <= 0) { each.remove(); refreshList(); }
+    }
     for (const each of all("time.age")) each.textContent = units(now - each.dataset.at);
   }
 
@@ -104,9 +109,11 @@
 
   async function choose(id) {
     mark(id);
+    const before = article() && article().dataset.id === id ? hunkBoxes().filter((box) => !box.checked).map((box) => box.name) : [];
     try {
       const drawn = await fetched(`/queue/${id}?part=detail`);
       one("#detail").replaceChildren(drawn);
+      for (const box of hunkBoxes()) if (before.includes(box.name)) box.checked = false; // drawn again, e.g. after an error
       shownAt = performance.now();
       arrange();
       const row = one(`#rows li[data-id="${CSS.escape(id)}"]`);
@@ -144,7 +151,49 @@
       one("#columns").setAttribute("aria-pressed", unified);
       one("#columns").firstChild.textContent = unified ? "Two columns " : "One column ";
     }
+    ticked();
     tick();
+  }
+
+  // --- what is ticked
+
+  const hunkBoxes = () => all("#detail .hunk-head input[type=checkbox]");
+  const isTicked = (box) => box.checked;
+
+  function ticked() {
+    const boxes = hunkBoxes(), chosen = one("#chosen");
+    if (chosen) {
+      const count = boxes.filter(isTicked).length;
+      chosen.textContent = `${count} of ${boxes.length}`;
+      one("#decide .approve").disabled = !count;
+    }
+    for (const group of all("#together .folder, #together .decide")) {
+      const files = all(group.matches(".folder") ? "input[type=checkbox]" : "#together input[type=checkbox]", group.matches(".folder") ? group : document);
+      const count = files.filter(isTicked).length;
+      for (const each of all(".chosen", group)) each.textContent = `${count} of ${files.length}`;
+      for (const each of all("button[name]", group)) each.disabled = !count;
+    }
+  }
+
+  // The hunks that an approval is about: those that are ticked, or all where none can be left out; undefined where none are shown.
+  function hunksOf(shown) {
+    const count = Number(shown.dataset.hunks), boxes = hunkBoxes();
+    if (!count) return undefined;
+    return boxes.length ? boxes.filter(isTicked).map((box) => Number(box.name.slice(5))) : [...Array(count).keys()];
+  }
+
+  document.addEventListener("change", (event) => { if (event.target.matches("input[type=checkbox]")) ticked(); });
+
+  // A file of a run is shown below its row.
+  async function unfold(link) {
+    const row = link.closest("li");
+    const open = one(".diff", row);
+    if (open) { open.remove(); link.setAttribute("aria-expanded", "false"); return; }
+    try {
+      row.append(await fetched(`${link.getAttribute("href")}?part=changes`));
+      link.setAttribute("aria-expanded", "true");
+      one(".diff", row).classList.toggle("unified", localStorage.getItem("columns") === "one");
+    } catch (error) { say("The file can't be shown"); }
   }
 
   function columns() {
@@ -168,9 +217,12 @@
     if (!shown || shown.dataset.status !== "pending" || isDeciding) return;
     // A key that was meant for the request before doesn't decide about one that was just shown.
     if (performance.now() - shownAt < 350) { say("Look at it first"); return; }
-    const approved = answer === "approve" || answer === "always-allow" || answer === "hunks";
+    const approved = answer === "approve" || answer === "always-allow";
+    const hunks = approved ? hunksOf(shown) : undefined;
+    if (hunks && !hunks.length) { say("No change is ticked"); return; }
     if (answer.startsWith("always")) {
       if (!shown.dataset.rule) { say("No rule can be made of this request"); return; }
+      if (hunks && hunks.length < Number(shown.dataset.hunks)) { say("A rule is about whole files: tick all changes first"); return; }
       const everywhere = one("#everywhere", shown).checked;
       fields.everywhere = everywhere;
       const where = everywhere ? "for all projects" : `for ${one(".rule > .raw:last-child", shown).textContent}`;
@@ -183,10 +235,10 @@
     try {
       const answered = await fetch(`/api/requests/${id}/${approved ? "approve" : "deny"}`, {
         method: "POST", headers: { "Content-Type": "application/json", "X-CSRF-Token": csrf },
-        body: JSON.stringify({ always: answer.startsWith("always"), ...fields }) });
+        body: JSON.stringify({ always: answer.startsWith("always"), digest: shown.dataset.digest, ...(hunks ? { hunks } : {}), ...fields }) });
       if (answered.status === 401) { location.assign("/login"); return; }
       const said = await answered.json().catch(() => ({}));
-      if (answered.ok) say(`Request ${id} was ${approved ? "approved" : "denied"}`);
+      if (answered.ok) say(`Request ${id} was ${approved ? "approved" : "denied"}${hunks && hunks.length < Number(shown.dataset.hunks) ? `: ${hunks.length} of ${shown.dataset.hunks} changes` : ""}`);
       else say(said.detail || "That failed");
       if (answered.ok) await next(id); else await choose(id);
     } catch (error) {
@@ -223,13 +275,14 @@
       event.preventDefault();
       const answer = event.submitter ? event.submitter.value : "approve";
       shownAt = Math.min(shownAt, performance.now() - 1000); // a click is aimed
-      decide(answer, answer === "hunks" ? { hunks: all(".hunk-head input:checked").map((box) => Number(box.name.slice(5))) } : {});
+      decide(answer);
     } else if (form.dataset.bulk && !form.dataset.sure) {
       event.preventDefault();
       const button = event.submitter;
       const word = button.value === "approve" ? "Approve" : "Deny";
       if (await confirmed(`${word} ${form.dataset.count} requests?`, `All of ${form.dataset.bulk} up to #${form.upto.value}.`, word)) {
         form.dataset.sure = "1";
+        if (!form.isConnected) { form.hidden = true; document.body.append(form); } // the list was drawn anew meanwhile
         form.requestSubmit(button);
       }
     }
@@ -242,6 +295,12 @@
     if (row && !isPhone() && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0) {
       event.preventDefault();
       choose(row.closest("li").dataset.id);
+    } else if (event.target.closest("#together .view") && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0) {
+      event.preventDefault();
+      unfold(event.target.closest(".view"));
+    } else if (event.target.closest("#tick-all, #tick-none")) {
+      for (const box of all("#together input[type=checkbox]")) box.checked = event.target.id === "tick-all";
+      ticked();
     } else if (event.target.closest("#columns")) columns();
     else if (event.target.closest("#help-button")) one("#help").showModal();
     else if (event.target.closest("#notify")) notifications();
@@ -250,6 +309,7 @@
   const KEYS = {
     j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1),
     a: () => decide("approve"), d: () => decide("deny"), A: () => decide("always-allow"), D: () => decide("always-deny"),
+    u: () => { const undo = one(".held button"); if (undo) undo.click(); },
     s: columns, "]": () => hunk(1), "[": () => hunk(-1), n: () => notifications(), "?": () => one("#help").showModal(),
     b: () => { const bulk = one("#bulk"); if (bulk) { bulk.open = true; one("button", bulk).focus(); } },
     Enter: () => { const shown = article(); if (shown && one("#list")) location.assign(`/queue/${shown.dataset.id}`); },
@@ -259,7 +319,8 @@
   document.addEventListener("keydown", (event) => {
     const on = event.target;
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat && !["j", "k", "ArrowDown", "ArrowUp"].includes(event.key)) return;
-    if (one("dialog[open]") || on.closest("input, select, textarea, [contenteditable]")) return;
+    if (one("dialog[open]") || on.closest("input:not([type=checkbox]), select, textarea, [contenteditable]")) return;
+    if (event.key === "Enter" && on.closest("input")) return;
     if (["Enter", "ArrowDown", "ArrowUp"].includes(event.key) && on.closest("a, button, summary") && !on.closest("#rows")) return;
     if (event.key === "Enter" && on.closest("button, summary, .others")) return;
     const does = Object.hasOwn(KEYS, event.key) && KEYS[event.key];

@@ -76,9 +76,9 @@ def test_an_order_that_changes_nothing_is_refused() -> None:
 
 TEXT = b"one\ntwo\n"
 HIDDEN: tuple[tuple[FileOrder, bytes, str], ...] = (
-    (FileOrder("run.sh", file(TEXT), file(TEXT, 0o755), TEXT), TEXT, "it can be run: mode 755"),
+    (FileOrder("run.sh", file(TEXT), file(TEXT, 0o755), TEXT), TEXT, "it can be run: rwxr-xr-x"),
     (FileOrder("run.sh", file(TEXT, 0o755), file(TEXT), TEXT), TEXT, "it can't be run any more"),
-    (FileOrder("key", file(TEXT, 0o600), file(TEXT), TEXT), TEXT, "the mode 600 becomes 644"),
+    (FileOrder("key", file(TEXT, 0o600), file(TEXT), TEXT), TEXT, "the mode rw------- becomes rw-r--r--"),
     (FileOrder("a", file(TEXT), FileState("link", link="b")), TEXT, "a file becomes a link"),
     (FileOrder("a", NOTHING, FileState("link", link="b")), b"", "it is a link"),
     (FileOrder("a", FileState("folder", 0o755), file(TEXT), TEXT), b"", "a folder becomes a file"),
@@ -90,20 +90,37 @@ HIDDEN: tuple[tuple[FileOrder, bytes, str], ...] = (
     (write_order("a\u00a0b", NOTHING, TEXT), b"", "the name has characters"),
     (write_order("a\udcff", NOTHING, TEXT), b"", "the name has characters"),
     (write_order("a", file(TEXT), b"one\r\ntwo\r\n"), TEXT, "only the ends of lines differ"),
-    (write_order("a", file(TEXT), "on\u200be\ntwo\n".encode()), TEXT, "1 characters more"),
+    (write_order("a", file(TEXT), "on\u200be\ntwo\n".encode()), TEXT, "1 character more"),
     (write_order("a", file(TEXT), "one\u2066\u202e\ntwo\n".encode()), TEXT, "2 characters more"),
-    (write_order("a", file(TEXT), b"one\x1b[8mx\ntwo\n"), TEXT, "1 characters more"),
-    (write_order("a", file(TEXT), "one\U000e0041\n".encode()), TEXT, "1 characters more"),
-    (write_order("a", file(TEXT), "one\ufe01\n".encode()), TEXT, "1 characters more"),
+    (write_order("a", file(TEXT), b"one\x1b[8mx\ntwo\n"), TEXT, "1 character more"),
+    (write_order("a", file(TEXT), "one\U000e0041\n".encode()), TEXT, "1 character more"),
+    (write_order("a", file(TEXT), "one\ufe01\n".encode()), TEXT, "1 character more"),
+    (write_order("a", file(TEXT), "p\u0430ssword = 1\n".encode()), TEXT, "letters of another alphabet"),
+    (write_order("a", file(TEXT), "\uff50rint(1)\n".encode()), TEXT, "letters of another alphabet"),
+    (write_order("p\u0430ypal.py", NOTHING, TEXT), b"", "the name has letters of another alphabet"),
+    (write_order("a", file(TEXT), b"x = 1;" + b" " * 60 + b"evil()\n"), TEXT, "goes on behind 60 blanks"),
+    (write_order("a", file(TEXT), b"\t" * 15 + b"evil()\n"), TEXT, "goes on behind 60 blanks"),
 )
 
 
 @pytest.mark.parametrize(("order", "before", "said"), HIDDEN, ids=range(len(HIDDEN)))
-def test_c300_cannot_hide_a_change(order: FileOrder, before: bytes, said: str) -> None:
+def test_c300_c511_cannot_hide_a_change(order: FileOrder, before: bytes, said: str) -> None:
     """In a mode bit, a link, a file of git's, a name, the ends of lines or characters that aren't seen."""
     assert any(said in each for each in remarks(order, before)), remarks(order, before)
     # The control: an ordinary change has no remark.
     assert [] == remarks(write_order("src/caf\u00e9.py", file(TEXT), "one\n\tdrei \u00fc\n".encode()), TEXT)
+    assert [] == remarks(write_order("a.py", file(TEXT), "\u0394x = 3  # \u043f\u0440\u0438\u0432\n".encode()), TEXT)
+    assert [] == remarks(write_order("a.png", NOTHING, b"\x89PNG\r\n\x1a\n\0\0\x01"))
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    (b"x" * 1001 + b"\n", "a line has 1,001 characters"), (b"x\n" * 20_001, "it is large, 40,002 bytes")])
+def test_c511_what_the_view_cuts_is_a_remark_of_a_request_alone(content: bytes, said: str) -> None:
+    """Live sync, which asks about what has a remark, writes such files."""
+    order = write_order("a", NOTHING, content)
+    assert [] == remarks(order)
+    assert any(each.startswith(said) for each in file_request(order, "add").metadata["remarks"])
+    assert [] == file_request(write_order("a", NOTHING, b"\0" + content), "add").metadata["remarks"]
 
 
 @given(st.characters())

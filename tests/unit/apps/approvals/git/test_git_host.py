@@ -215,7 +215,7 @@ def test_c364_cannot_take_the_processor_the_memory_or_the_disk_of_the_host_by_gi
             run(line, large)
 
 
-def test_c300_cannot_hide_a_change_in_a_push(repositories: Repositories) -> None:
+def test_c300_c511_cannot_hide_a_change_in_a_push(repositories: Repositories) -> None:
     """
     A mode bit, a link, a submodule, a file that git obeys, a name and a content with characters that aren't seen, and
     line ends alone: each is in the diff, and what a diff doesn't show well in the remarks.
@@ -232,6 +232,8 @@ def test_c300_cannot_hide_a_change_in_a_push(repositories: Repositories) -> None
     Path(copy, "tidy\u202egnp.sh").write_text("true\n")
     Path(copy, "seen").write_text("if x:\u200b\n")
     Path(copy, "lines").write_bytes(b"a\r\nb\r\n")
+    Path(copy, "Makefile").write_text("all:" + " " * 60 + "; true\n# p\u0430ypal\n")
+    Path(copy, "\u0430bc").touch()
     Path(copy, ".git", "hooks", "pre-commit").write_text("#!/bin/sh\n")  # it isn't part of any commit
     repositories.git("add", "-A", within=copy)
     repositories.git("update-index", "--add", "--cacheinfo", f"160000,{base},vendor", within=copy)
@@ -244,7 +246,8 @@ def test_c300_cannot_hide_a_change_in_a_push(repositories: Repositories) -> None
     assert [commits[0]] == commits
     for said in ("'run' can be run", "'link' is a link", "'vendor' is a submodule",
                  "'.gitattributes': git obeys such a file", "the name has characters that can't be seen",
-                 "characters in what is added can't be seen"):
+                 "characters in what is added can't be seen", "'Makefile': obeyed on the host by make",
+                 "goes on behind 60 blanks", "a word that is added has letters", "the name has letters of another alphabet"):
         assert any(said in remark for remark in remarks), (said, remarks)
     for said in ("old mode 100644\nnew mode 100755", "+/etc/passwd", f"+Subproject commit {base}", "+a\r", "-a\n"):
         assert said in diff, said

@@ -201,6 +201,17 @@ def test_a_category_is_decided_up_to_the_last_shown_request(operator: TestClient
     assert ([numbers[0]], [99]) == ([each["id"] for each in done.json()["before"]], done.json()["unknown"])
 
 
+def test_of_several_files_it_is_told_what_happened_to_each(operator: TestClient, service: PageService,
+                                                           tmp_path: Path) -> None:
+    first, second = service.write("a", "1\n"), service.write("b", "1\n")
+    (tmp_path / "project" / "b").write_text("meanwhile\n")
+
+    done = operator.post("/api/bulk", json={"approved": True, "ids": [first.id, second.id]})
+
+    assert [("approved", "applied"), ("denied", "failed")] == [(each["status"], each["stage"])
+                                                               for each in done.json()["decided"]]
+
+
 def test_rules_modes_and_configuration(operator: TestClient, sandbox: TestClient) -> None:
     made = operator.post("/api/rules", json={"rule": "exec", "effect": "allow"})
     assert (201, True) == (made.status_code, made.json()["never_matches"])

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leeward.apps.approvals.carrying.detail import file_hunks
-from leeward.apps.approvals.web.drawing import MOST_LINES, MOST_WIDTH, DiffHunk, coloured, hunks_of
+from leeward.apps.approvals.carrying.orders import MOST_WIDTH
+from leeward.apps.approvals.web.drawing import MOST_LINES, DiffHunk, coloured, hunks_of
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", "d = 1", "\u202e", "<b>"]), max_size=12).map(
     lambda lines: "".join(f"{line}\n" for line in lines))

@@ -15,8 +15,8 @@ from kit.waiting import poll_until
 from leeward.apps.approvals.queue.approval_request import NewRequest
 from leeward.apps.approvals.queue.subjects import branch, endpoint, invocation
 from leeward.apps.approvals.web.application import application
-from leeward.apps.approvals.web.drawing import drawn
 from leeward.apps.approvals.web.gate import HEADERS
+from leeward.apps.approvals.web.rendering import drawn
 
 STRANGE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'>&lt;\u202e\x1b[31m\u200b{{7*7}}{% raw %}"
 
@@ -63,19 +63,84 @@ def test_forms_of_rules_modes_categories_and_hunks(window: tuple[TestClient, str
     assert 'value="60"' in client.get("/config").text
     for name in "abc":
         service.queue.submit(NewRequest(branch(name), "push"))
-    done = client.post("/bulk", data={"csrf": csrf, "category": "git", "answer": "deny", "upto": "2"})
-    assert done.headers["location"].endswith("said=denied-all&about=2")
     file = tmp_path / "project" / "a"
     file.write_text("".join(f"{number}\n" for number in range(20)))
     request = service.write("a", file.read_text().replace("0\n", "zero\n", 1).replace("19\n", "last\n"))
-    assert 2 == client.get(f"/queue/{request.id}").text.count('type="checkbox" name="hunk-')
-    client.post(f"/queue/{request.id}/decide", data={"csrf": csrf, "answer": "hunks", "hunk-0": "1"})
+    assert 2 == client.get(f"/queue/{request.id}").text.count('type="checkbox" autocomplete="off" name="hunk-')
+    form = {"csrf": csrf, "answer": "approve", "hunks": "ticked", "digest": request.digest}
+    assert 400 == client.post(f"/queue/{request.id}/decide", data=form).status_code  # none is ticked
+    client.post(f"/queue/{request.id}/decide", data={**form, "hunk-0": "1"})
     assert file.read_text().startswith("zero\n")
     assert file.read_text().endswith("19\n")
 
 
+def test_c510_a_change_is_approved_by_what_was_shown_and_chosen(window: tuple[TestClient, str], service: PageService,
+                                                               tmp_path: Path) -> None:
+    """By a form, by a script and over the WebSocket; the control is a request that shows no hunks."""
+    client, csrf = window
+    file = tmp_path / "project" / "a"
+    file.write_text("1\n2\n3\n")
+    request = service.write("a", "one\n2\nthree\n")
+    form, path = {"csrf": csrf, "answer": "approve"}, f"/queue/{request.id}/decide"
+    whole = {"hunks": "ticked", "hunk-0": "1", "hunk-1": "1"}
+    for more in ({}, whole, {"digest": request.digest}, {**whole, "digest": "0" * 64}):
+        assert 400 == client.post(path, data=form | more).status_code, more
+        assert 400 == client.post(path, data=form | more | {"answer": "always-allow"}).status_code, more
+    headers = {"X-CSRF-Token": csrf}
+    for said in ({}, {"hunks": [0, 1]}, {"digest": request.digest}, {"hunks": [0], "digest": "0"},
+                 {"hunks": [7], "digest": request.digest}, {"hunks": [0], "digest": request.digest, "always": True}):
+        assert 400 == client.post(f"/api/requests/{request.id}/approve", json=said, headers=headers).status_code, said
+    with client.websocket_connect("ws://127.0.0.1:3700/api/live") as socket:
+        socket.receive_json()
+        socket.send_json({"type": "approve", "id": request.id, "csrf": csrf})
+        assert "bad_request" == socket.receive_json()["error"]
+    assert ("pending", "1\n2\n3\n") == (service.queue.recent()[0].status, file.read_text())
+
+    done = client.post(f"/api/requests/{request.id}/approve", json={"hunks": [1], "digest": request.digest}, headers=headers)
+    assert (200, "1\n2\nthree\n") == (done.status_code, file.read_text())
+    number = service.queue.submit(NewRequest(branch("x"), "push")).id
+    assert 303 == client.post(f"/queue/{number}/decide", data=form).status_code
+
+
+def test_files_of_a_run_are_decided_together(window: tuple[TestClient, str], app: Starlette,
+                                             service: PageService) -> None:
+    """Those that are ticked, of this sandbox alone, all or of one folder; the decision can be taken back."""
+    client, csrf = window
+    held = app.state.parts.held
+    held.seconds = 60.0
+    for name in ("src/a", "src/b", "top", "Makefile"):
+        service.write(name, "1\n")
+    other = service.write("other", "1\n", sandbox="another").id
+    push = service.queue.submit(NewRequest(branch("x"), "push", sandbox="box")).id
+    shown = client.get("/together?sandbox=box").text
+    assert [f'name="r-{number}" value="1"{checked}' in shown for number, checked in (
+        (1, " checked"), (2, " checked"), (3, " checked"), (4, " aria"))] == [True] * 4  # one with a warning isn't ticked
+    assert "obeyed on the host by make" in shown
+    ticked = {"csrf": csrf, "sandbox": "box", **{f"r-{number}": "1" for number in (1, 3, 4, other, push, 99)}}
+
+    assert 303 == client.post("/together", data={**ticked, "approve": "src"}).status_code
+    assert [((1,), True)] == [(each.numbers, each.approved) for each in held.all()]
+    shown = client.get("/queue").text
+    assert "1 request will be approved in" in shown
+    assert '<li data-id="1"' not in shown
+    undone = client.post("/undo", data={"csrf": csrf, "key": held.all()[0].key})
+    assert "taken back" in client.get(undone.headers["location"]).text
+    assert "too late" in client.get(client.post("/undo", data={"csrf": csrf, "key": "x"}).headers["location"]).text
+    assert {"pending"} == {each.status for each in service.queue.recent()}
+
+    held.seconds = 0.01
+    client.post("/together", data={**ticked, "deny": "*"})
+    poll_until(lambda: ["denied", "pending", "denied", "denied", "pending", "pending"] == [
+        each.status for each in reversed(service.queue.recent())], "the time is over")
+    assert 400 == client.post("/together", data={"csrf": csrf, "sandbox": "box", "approve": "*"}).status_code
+    assert 403 == client.post("/together", data={**ticked, "csrf": "x", "approve": "*"}).status_code
+    client.post("/bulk", data={"csrf": csrf, "category": "git", "answer": "deny", "upto": str(push)})
+    poll_until(lambda: "denied" == service.queue.recent()[0].status, "the time is over")
+
+
 @pytest.mark.parametrize("path", [
-    "/queue", "/queue/1", "/queue/1?full=1", "/queue/2", "/queue/3", "/queue/4", "/queue/5", "/queue?part=list",
+    "/together?sandbox=box", "/queue",
+    "/queue/1", "/queue/1?full=1", "/queue/2", "/queue/3", "/queue/4", "/queue/5", "/queue?part=list",
     "/queue/1?part=detail", "/history", "/config", "/rules", "/queue?said=%3Cscript%3E&about=%3Cscript%3E",
     "/sandboxes"])
 def test_c330_no_text_of_a_request_becomes_html(window: tuple[TestClient, str], service: PageService,

@@ -22,7 +22,8 @@ def test_the_calls_are_those_of_the_drawing(monkeypatch: pytest.MonkeyPatch, app
     written = noted(monkeypatch, NewFile, "put", "TurnPool._in_turn")
     client, csrf = browser(app)
     request = service.write("note", "approved\n")
-    done = client.post(f"/queue/{request.id}/decide", data={"csrf": csrf, "answer": "approve"})
+    done = client.post(f"/queue/{request.id}/decide", data={
+        "csrf": csrf, "answer": "approve", "hunks": "all", "digest": request.digest})
 
     assert 303 == done.status_code
     assert "approved\n" == (tmp_path / "project" / "note").read_text()
