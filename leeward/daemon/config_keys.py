@@ -287,6 +287,10 @@ KEYS: dict[str, Key] = {
     "environments_egress": Key(policy, "the policy by which pip reaches an index, for `packages` of a sandbox and for"
                                        ' `leeward env create`; "" is none', True),
     "environments_index": Key(url, 'the URL of that index; "" is pip\'s own default', True),
+    "images_folder": Key(path, 'where `leeward image` keeps its images; "" is /var/lib/leeward/images for root, else'
+                               " ~/.local/share/leeward/images"),
+    "images_size": Key(size(0), "bytes that these images may take together; beyond that `leeward image import` is"
+                              " refused"),
     "log_level": Key(one_of(LOG_LEVELS), "debug, info, warning or error", True),
     "log_json": Key(flag, "log one JSON object a line, in place of text. If standard error is the journal, it gets"
                           " fields in any case", True),
