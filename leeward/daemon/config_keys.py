@@ -80,6 +80,12 @@ def policy(value: Any) -> str:
     return value
 
 
+def image(value: Any) -> str:
+    if not isinstance(value, str) or not (value == "" or is_name(value)):
+        raise ValueError('must be the name of an image, or "" for none')
+    return value
+
+
 def one_of(words: tuple[str, ...]) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, str) or value not in words:
@@ -359,6 +365,8 @@ PROFILE_KEYS: dict[str, Key] = {
     "loopback": Key(flag, "as the key of that name above, where given"),
     "terminal": Key(flag, "as the key of that name above, where given"),
     "home": Key(home, 'a path such as "/home/user" that leads to /workspace, and is HOME; "" for the base\'s'),
+    "image": Key(image, 'an image of `leeward image`, whose root file system its sandboxes have; "" for the host\'s'
+                        " files. With base = \"python\" or \"workdir\""),
     "min": Key(whole(1, 256), "workers that stand while the profile is in use"),
     "max": Key(whole(1, 256), "workers at most: further ones are made while requests wait, and for sessions and"
                               " sandboxes"),

@@ -6,6 +6,10 @@ import gzip
 import hashlib
 import io
 import json
+import os
+import re
+import shutil
+import subprocess
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -93,3 +97,52 @@ def imported(store: Images, source: Path, name: str = "image", bounds: Bounds | 
     bounds = bounds or Bounds()
     with find(str(source), bounds, tag) as found:
         return store.add(name, found, str(source), Progress(), bounds)[0]
+
+
+def of_busybox(folder: Path) -> Path:
+    """A root with the host's busybox, the libraries that it needs, and users: as small as roots are."""
+    program = shutil.which("busybox")
+    assert program is not None
+    needs = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+    for source in (program, *re.findall(r"(/\S+) \(0x", needs)):
+        to = folder / ("bin/busybox" if source == program else source.lstrip("/"))
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, to)
+    names = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    for name in {*names} - {"busybox"}:
+        (folder / "bin" / name).symlink_to("busybox")
+    for name in ("etc", "srv", "home/web", "usr/share/doc", "sbin", "root"):
+        (folder / name).mkdir(parents=True)
+    (folder / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nweb:x:33:44::/home/web:/bin/sh\n")
+    (folder / "etc/group").write_text("root:x:0:\nweb:x:44:\nother:x:55:\n")
+    (folder / "etc/resolv.conf").write_text("nameserver 192.0.2.1\n")
+    (folder / "usr/share/doc/manual").write_text("read me")
+    return folder
+
+
+def of_debian(folder: Path) -> Path:
+    """A root with files of the host's own packages, which must be Debian's, and the links between / and /usr."""
+    packages = ("base-files", "base-passwd", "bash", "coreutils", "dash", "dpkg", "findutils", "grep", "perl-base", "sed",
+                "tar", "libc6", "libc-bin", "libacl1", "libattr1", "libselinux1", "libpcre2-8-0", "libgmp10", "libcrypt1",
+                "libtinfo6", "libmd0", "zlib1g", "libbz2-1.0", "liblzma5", "libzstd1", "libssl3")
+    told = subprocess.run(["dpkg", "-L", *packages], capture_output=True, text=True, check=False).stdout.splitlines()
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (folder / "usr" / name).mkdir(parents=True)
+        (folder / name).symlink_to(f"usr/{name}")
+    for line in told:
+        source = Path(line)
+        if not line.startswith("/") or line.startswith(("/usr/share/doc", "/usr/share/locale", "/usr/share/man")):
+            continue
+        to = folder / line.lstrip("/")
+        if source.is_dir() and not source.is_symlink():
+            to.mkdir(parents=True, exist_ok=True)
+        elif source.exists() and not os.path.lexists(to):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, to, follow_symlinks=False)
+    for name in ("etc", "root", "srv", "var/lib/dpkg"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for name in ("passwd", "group"):
+        shutil.copy(f"/usr/share/base-passwd/{name}.master", folder / "etc" / name)
+    (folder / "var/lib/dpkg/status").write_text("Package: base-files\nStatus: install ok installed\nMaintainer: x\n"
+                                                "Architecture: amd64\nVersion: 12\nDescription: x\n")
+    return folder
