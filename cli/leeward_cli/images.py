@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from leeward.apps.images.sources import find
-from leeward.apps.images.store import Images, Progress
-from leeward.apps.images.streams import Bounds
+from leeward.apps.images.store import Images, ImportProgress
+from leeward.apps.images.streams import ImageBounds
 from leeward.daemon.config_sources import load
 from leeward.errors import LeewardError, quoted
 from leeward.spec.stored import default_folder
@@ -40,7 +40,7 @@ def _open(config_file: str | None) -> Images:
     return Images(folder, config.images_size)
 
 
-def _bar(far: Progress, began: float) -> str:
+def _bar(far: ImportProgress, began: float) -> str:
     """How far an import is, and how fast."""
     rate = far.done / (1 << 20) / max(time.monotonic() - began, 0.001)
     if not far.total:
@@ -62,7 +62,7 @@ def import_(source: str, name: str, tag: str, config_file: str | None) -> int:
     Each layer is unpacked once, after bounds and digests were checked. A name that exists stands for the new image from
     its pool's next start on. Devices, set-id bits, extended attributes and owners aren't kept.
     """
-    store, bounds, far, began = _open(config_file), Bounds(), Progress(), time.monotonic()
+    store, bounds, far, began = _open(config_file), ImageBounds(), ImportProgress(), time.monotonic()
     with progress.Progress(f"importing {quoted(source)}", lambda: _bar(far, began)):
         with store.locked(shared=True):  # makes the folder
             pass

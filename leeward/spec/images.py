@@ -29,7 +29,7 @@ _DIGEST, _HASH = r"[0-9a-f]{64}", r"[0-9a-f]{32}"
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class ImageConfig:
     """How an image's programs are started: what its builder wrote."""
 
     env: tuple[tuple[str, str], ...] = ()
@@ -40,7 +40,7 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerRecord:
     """The record of an unpacked layer."""
 
     size: int  # bytes of its files
@@ -54,7 +54,7 @@ class Image:
     """The record of an image."""
 
     layers: tuple[str, ...]  # digests, the lowest first
-    config: Config
+    config: ImageConfig
     users: Mapping[str, tuple[int, int, str]]  # by name: uid, gid and home
     groups: Mapping[str, int]
     source: str  # where it came from
@@ -143,8 +143,8 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= _MOST_ID
 
 
-def config_of(about: object) -> Config:
-    """The Config in an image's configuration, an object of JSON; ValueError or TypeError for what it can't be."""
+def config_of(about: object) -> ImageConfig:
+    """The ImageConfig in an image's configuration, an object of JSON; ValueError or TypeError for what it can't be."""
     found = _object(about)
     own = _object(found.get("config") or {})
     env = []
@@ -153,7 +153,7 @@ def config_of(about: object) -> Config:
         if name and equals and "\0" not in row:
             env.append((name, value))
     cwd = _text(own.get("WorkingDir") or "/", 4095)
-    return Config(tuple(dict(env).items()), posixpath.normpath("/" + cwd.lstrip("/")), _text(own.get("User") or "", 256),
+    return ImageConfig(tuple(dict(env).items()), posixpath.normpath("/" + cwd.lstrip("/")), _text(own.get("User") or "", 256),
                   _texts(own.get("Entrypoint"), 1024), _texts(own.get("Cmd"), 1024))
 
 
@@ -169,12 +169,12 @@ def read_name(data: bytes) -> str:
     return _read(data, lambda found: _text(found["image"], 32, _HASH))
 
 
-def write_layer(layer: Layer) -> bytes:
+def write_layer(layer: LayerRecord) -> bytes:
     return json.dumps({"format": _FORMAT, **asdict(layer)}).encode()
 
 
-def read_layer(data: bytes) -> Layer:
-    return _read(data, lambda found: Layer(
+def read_layer(data: bytes) -> LayerRecord:
+    return _read(data, lambda found: LayerRecord(
         _whole(found["size"]), _whole(found["names"]), _texts(found["implied"], 1 << 20),
         {_text(what, 100): _whole(number) for what, number in _object(found["left_out"]).items()}))
 
@@ -191,9 +191,10 @@ def read_image(data: bytes) -> Image:
             raise ValueError(f"{len(layers)} layers")
         return Image(
             layers,
-            Config(tuple((_text(name, 1 << 17), _text(value, 1 << 17)) for name, value in map(_list, _list(config["env"]))),
-                   _text(config["cwd"], 4096, "/.*"), _text(config["user"], 256), _texts(config["entrypoint"], 1024),
-                   _texts(config["cmd"], 1024)),
+            ImageConfig(tuple((_text(name, 1 << 17), _text(value, 1 << 17))
+                              for name, value in map(_list, _list(config["env"]))),
+                        _text(config["cwd"], 4096, "/.*"), _text(config["user"], 256),
+                        _texts(config["entrypoint"], 1024), _texts(config["cmd"], 1024)),
             {_text(name, 64): (_whole(uid, _MOST_ID), _whole(gid, _MOST_ID), _text(home, 1024, "/.*"))
              for name, (uid, gid, home) in _object(found["users"]).items()},
             {_text(name, 64): _whole(gid, _MOST_ID) for name, gid in _object(found["groups"]).items()},

@@ -14,11 +14,11 @@ import tempfile
 from collections.abc import Callable
 
 from leeward.apps.images import sources, unpacking
-from leeward.apps.images.streams import BadImage, Bounds, Plain
+from leeward.apps.images.streams import BadImage, ImageBounds, Plain
 from leeward.errors import BadRequest, Unsupported
 
 Seeds = list[tuple[bytes, list[tuple[int, int]]]]
-_BOUNDS = Bounds(size=1 << 16, names=32, depth=8)
+_BOUNDS = ImageBounds(size=1 << 16, names=32, depth=8)
 _BLOCK, _SUM, _MAGIC = 512, 148, 257
 #: The fields of a header: name, mode, size, time, type, link, prefix.
 _FIELDS = (0, 100), (100, 108), (124, 136), (136, 148), (156, 157), (157, 257), (345, 500)

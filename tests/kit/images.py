@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from leeward.apps.images.sources import ARCHITECTURE, find
-from leeward.apps.images.store import Images, Progress
-from leeward.apps.images.streams import Bounds
+from leeward.apps.images.store import Images, ImportProgress
+from leeward.apps.images.streams import ImageBounds
 from leeward.spec.images import Image
 
 #: A member: its name, its type, and what `tarfile.TarInfo` has beside; "data" is a file's content.
@@ -93,10 +93,10 @@ def tarred(path: Path, to: Path, mode: str = "w") -> Path:
     return to
 
 
-def imported(store: Images, source: Path, name: str = "image", bounds: Bounds | None = None, tag: str = "") -> Image:
-    bounds = bounds or Bounds()
+def imported(store: Images, source: Path, name: str = "image", bounds: ImageBounds | None = None, tag: str = "") -> Image:
+    bounds = bounds or ImageBounds()
     with find(str(source), bounds, tag) as found:
-        return store.add(name, found, str(source), Progress(), bounds)[0]
+        return store.add(name, found, str(source), ImportProgress(), bounds)[0]
 
 
 def of_busybox(folder: Path) -> Path:

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO
 
 from leeward.apps.images.sources import ARCHITECTURE
 from leeward.apps.images.unpacking import OPAQUE, OPAQUE_MARK, WHITEOUT
-from leeward.spec.images import Config
+from leeward.spec.images import ImageConfig
 
 
-def write(path: str, layers: Sequence[str], config: Config, tag: str) -> None:
+def write(path: str, layers: Sequence[str], config: ImageConfig, tag: str) -> None:
     """Write the archive *path*, which is new; FileExistsError, OSError."""
     with open(path, "xb") as out:
         try:
@@ -30,7 +30,7 @@ def write(path: str, layers: Sequence[str], config: Config, tag: str) -> None:
             raise
 
 
-def _archive(archive: tarfile.TarFile, layers: Sequence[str], config: Config, tag: str, spool: str) -> None:
+def _archive(archive: tarfile.TarFile, layers: Sequence[str], config: ImageConfig, tag: str, spool: str) -> None:
     rows, diff_ids = [], []
     for layer in layers:
         with tempfile.TemporaryFile(dir=spool) as file:

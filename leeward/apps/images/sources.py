@@ -24,9 +24,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
-from leeward.apps.images.streams import BadImage, Bounds, Plain, Readable
+from leeward.apps.images.streams import BadImage, ImageBounds, Plain, Readable
 from leeward.errors import BadRequest, LeewardError, Unsupported, quoted
-from leeward.spec.images import MOST_LAYERS, Config, config_of
+from leeward.spec.images import MOST_LAYERS, ImageConfig, config_of
 
 #: Bytes of a manifest, an index or a configuration, at most; names in an archive that holds layers.
 MOST_JSON, _MOST_FILES = 4 << 20, 100_000
@@ -56,11 +56,11 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundImage:
     """An image: its layers, the lowest first, and its configuration."""
 
     layers: tuple[Packed, ...]
-    config: Config = field(default_factory=Config)
+    config: ImageConfig = field(default_factory=ImageConfig)
 
 
 class Blobs(Protocol):
@@ -73,7 +73,7 @@ class Blobs(Protocol):
 
 
 @contextlib.contextmanager
-def find(path: str, bounds: Bounds, tag: str = "", spool: str | None = None) -> Iterator[Found]:
+def find(path: str, bounds: ImageBounds, tag: str = "", spool: str | None = None) -> Iterator[FoundImage]:
     """
     The image in the file or folder *path*, within the context; BadImage, OSError.
 
@@ -99,14 +99,14 @@ def find(path: str, bounds: Bounds, tag: str = "", spool: str | None = None) -> 
         yield _find(blobs, plain, tag)
 
 
-def _find(blobs: Blobs, plain: Packed, tag: str) -> Found:
+def _find(blobs: Blobs, plain: Packed, tag: str) -> FoundImage:
     if blobs.size("oci-layout") >= 0 and blobs.size("index.json") >= 0:
         return of_manifest(blobs, _chosen(blobs, tag), blob)
     if blobs.size("manifest.json") >= 0:
         return _of_docker(blobs, tag)
     if tag:
         raise BadRequest("a tag chooses an image of several, and this is a root file system")
-    return Found((plain,))
+    return FoundImage((plain,))
 
 
 def blob(digest: str) -> str:
@@ -134,7 +134,7 @@ def _chosen(blobs: Blobs, tag: str) -> dict[str, Any]:
     return next(filter(suits, named), named[0])
 
 
-def of_manifest(blobs: Blobs, row: dict[str, Any], name: Callable[[str], str]) -> Found:
+def of_manifest(blobs: Blobs, row: dict[str, Any], name: Callable[[str], str]) -> FoundImage:
     """
     The image of an index's *row*, or of one index below it, with the files *name(digest)* of *blobs*; BadImage;
     Unsupported for another machine.
@@ -163,7 +163,7 @@ def of_manifest(blobs: Blobs, row: dict[str, Any], name: Callable[[str], str]) -
         if blobs.size(at) < 0:
             raise BadImage(f"the layer {digest} isn't there")
         layers.append(Packed(_opening(blobs, at), blobs.size(at), digest, diff_id))
-    return Found(tuple(layers), _config(config))
+    return FoundImage(tuple(layers), _config(config))
 
 
 def checked(blobs: Blobs, row: dict[str, Any], name: Callable[[str], str]) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _refs(rows: list[dict[str, Any]]) -> str:
 # --- docker save --------------------------------------------------------------------
 
 
-def _of_docker(blobs: Blobs, tag: str) -> Found:
+def _of_docker(blobs: Blobs, tag: str) -> FoundImage:
     rows = rows_of(document(blobs, "manifest.json", whole=list))
     named = [row for row in rows if not tag or tag in _tags(row)]
     if len(named) != 1:
@@ -213,7 +213,7 @@ def _of_docker(blobs: Blobs, tag: str) -> Found:
         if blobs.size(each) < 0:
             raise BadImage(f"the layer {quoted(each)[:100]} isn't there")
         layers.append(Packed(_opening(blobs, each), blobs.size(each), "", diff_id))
-    return Found(tuple(layers), _config(config))
+    return FoundImage(tuple(layers), _config(config))
 
 
 def _tags(row: dict[str, Any]) -> list[Any]:
@@ -266,7 +266,7 @@ def _diff_ids(config: dict[str, Any]) -> list[str]:
     return [hexadecimal(each) for each in found]
 
 
-def _config(config: dict[str, Any]) -> Config:
+def _config(config: dict[str, Any]) -> ImageConfig:
     try:
         return config_of(config)
     except (ValueError, TypeError):
@@ -327,7 +327,7 @@ class _ArchiveBlobs:
         size = os.fstat(self._fd).st_size
         try:
             file.seek(0)
-            archive = tarfile.TarFile(fileobj=_Bounded(file), mode="r", encoding="utf-8", errors="surrogateescape")  # type: ignore[arg-type]  # what it calls
+            archive = tarfile.TarFile(fileobj=_ForwardFile(file), mode="r", encoding="utf-8", errors="surrogateescape")  # type: ignore[arg-type]  # what it calls
             number = 0
             while (member := archive.next()) is not None:
                 archive.members = []  # type: ignore[attr-defined]  # it keeps them all
@@ -351,7 +351,7 @@ class _ArchiveBlobs:
         return self._places.get(os.path.normpath(name), (0, -1))[1]
 
 
-class _Bounded:
+class _ForwardFile:
     """A file for tarfile, which reads no header longer than 1 MiB and goes forward."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -378,7 +378,7 @@ def _from_start(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _decompressed(file: BinaryIO, bounds: Bounds, spool: str | None) -> Iterator[BinaryIO]:
+def _decompressed(file: BinaryIO, bounds: ImageBounds, spool: str | None) -> Iterator[BinaryIO]:
     """The plain bytes of *file*, which is compressed, in a file without a name: the parts of an archive have any order."""
     plain = Plain(file, bounds)
     with tempfile.TemporaryFile(dir=spool) as made:
@@ -405,7 +405,7 @@ def _tarred(path: str) -> Iterator[Readable]:
             except Exception as error:  # given to the reader
                 failed.append(error)
 
-    class Ended(io.FileIO):
+    class _FolderPipe(io.FileIO):
         def read(self, size: int | None = -1, /) -> bytes:
             data = super().read(size) or b""
             if not data and failed:
@@ -414,7 +414,7 @@ def _tarred(path: str) -> Iterator[Readable]:
 
     writer = threading.Thread(target=write, name="leeward image folder", daemon=True)
     writer.start()
-    with Ended(out) as reader:
+    with _FolderPipe(out) as reader:
         yield reader
     writer.join()
 

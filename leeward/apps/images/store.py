@@ -20,12 +20,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from leeward._native.beneath import open_beneath, open_in_root
-from leeward.apps.images import unpacking
-from leeward.apps.images.sources import Found, Packed
-from leeward.apps.images.streams import BadImage, Bounds, Plain
+from leeward.apps.images import packing, unpacking
+from leeward.apps.images.sources import FoundImage, Packed
+from leeward.apps.images.streams import BadImage, ImageBounds, Plain
 from leeward.errors import BadRequest, quoted
 from leeward.spec import images
-from leeward.spec.images import Image, Layer
+from leeward.spec.images import Image, LayerRecord
 
 #: Bytes of /etc/passwd and /etc/group in an image that are read.
 _MOST_USERS = 1 << 20
@@ -33,7 +33,7 @@ _REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @dataclass
-class Progress:
+class ImportProgress:
     """How far an import is: stored bytes that were read, of how many (0 if nobody knows)."""
 
     done: int = 0
@@ -73,7 +73,7 @@ class Images:
             raise BadRequest(f"the image {name!r} was removed; import it again")
         return images.read_image(written)
 
-    def layer(self, digest: str) -> Layer | None:
+    def layer(self, digest: str) -> LayerRecord | None:
         """The record of a layer; None if there is none, or it isn't finished."""
         data = _read(images.layer_record_path(self.folder, digest))
         return None if data is None else images.read_layer(data)
@@ -88,7 +88,8 @@ class Images:
 
     # --- changing ---------------------------------------------------------------------
 
-    def add(self, name: str, found: Found, source: str, progress: Progress, bounds: Bounds) -> tuple[Image, dict[str, int]]:
+    def add(self, name: str, found: FoundImage, source: str, progress: ImportProgress,
+            bounds: ImageBounds) -> tuple[Image, dict[str, int]]:
         """
         Unpack those layers of *found* that aren't there, and give the image its *name*. Returns it, and what was left
         out of its layers.
@@ -156,11 +157,9 @@ class Images:
         Write the image *name* to the file *path*, which is new, as an archive of an OCI layout. Its layers are packed
         anew, with root as the owner of all files: their digests are others than those of the import.
         """
-        from leeward.apps.images.packing import write
-
         with self.locked(shared=True):
             image = self.image(name)
-            write(path, [images.layer_path(self.folder, digest) for digest in image.layers], image.config, name)
+            packing.write(path, [images.layer_path(self.folder, digest) for digest in image.layers], image.config, name)
 
     @contextlib.contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
@@ -177,7 +176,7 @@ class Images:
 
     # --- layers -----------------------------------------------------------------------
 
-    def _have(self, packed: Packed, progress: Progress, bounds: Bounds) -> str:
+    def _have(self, packed: Packed, progress: ImportProgress, bounds: ImageBounds) -> str:
         """The digest of the layer *packed*, which is unpacked unless it is there."""
         if packed.diff_id and self.layer(packed.diff_id) is not None:
             progress.passed(packed.size)
@@ -192,7 +191,7 @@ class Images:
         os.mkdir(half, 0o755)
         try:
             with packed.open() as source:
-                plain = Plain(source, Bounds(room, bounds.names, bounds.depth, bounds.ratio), progress.passed)
+                plain = Plain(source, ImageBounds(room, bounds.names, bounds.depth, bounds.ratio), progress.passed)
                 fd = os.open(half, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 try:
                     done = unpacking.unpack(plain, fd, bounds)
@@ -207,7 +206,7 @@ class Images:
                 os.rename(half, images.layer_path(self.folder, digest))
                 implied = tuple(sorted(path.decode("utf-8", "surrogateescape") for path in done.implied))
                 _write(images.layer_record_path(self.folder, digest),
-                       images.write_layer(Layer(done.size, done.names, implied, done.left_out)))
+                       images.write_layer(LayerRecord(done.size, done.names, implied, done.left_out)))
             return digest
         finally:
             _remove(half)

@@ -30,7 +30,7 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ImageBounds:
     """
     What one image may ask for.
 
@@ -91,7 +91,7 @@ class Plain:
         passed: called with the number of stored bytes of each piece.
     """
 
-    def __init__(self, source: Readable, bounds: Bounds, passed: Callable[[int], object] = int) -> None:
+    def __init__(self, source: Readable, bounds: ImageBounds, passed: Callable[[int], object] = int) -> None:
         self._source, self._bounds, self._passed = source, bounds, passed
         self._stored, self._made = hashlib.sha256(), hashlib.sha256()
         self._taken = self._given = self._position = 0

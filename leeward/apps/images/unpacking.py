@@ -21,7 +21,7 @@ import tarfile
 from dataclasses import dataclass, field
 
 from leeward._native.beneath import open_in_root
-from leeward.apps.images.streams import PIECE, BadImage, Bounds, Plain
+from leeward.apps.images.streams import PIECE, BadImage, ImageBounds, Plain
 from leeward.errors import LeewardError, quoted
 
 OPAQUE = "user.overlay.opaque"
@@ -51,7 +51,7 @@ class Unpacked:
     left_out: dict[str, int] = field(default_factory=dict)
 
 
-def unpack(plain: Plain, folder: int, bounds: Bounds) -> Unpacked:
+def unpack(plain: Plain, folder: int, bounds: ImageBounds) -> Unpacked:
     """
     Unpack the layer *plain*, to its end, into the empty folder *folder*; BadImage if it is broken, hostile or beyond
     *bounds*, with a part of it written.
@@ -86,7 +86,7 @@ def _refused(error: OSError) -> Exception:
 
 
 class _Layer:
-    def __init__(self, plain: Plain, folder: int, bounds: Bounds) -> None:
+    def __init__(self, plain: Plain, folder: int, bounds: ImageBounds) -> None:
         self._plain, self._folder, self._bounds = plain, folder, bounds
         self.done = Unpacked()
         self._declared = 0

@@ -28,7 +28,7 @@ from leeward.daemon.pool.workforce import Workforce
 from leeward.daemon.pool.zygotes import FreshZygotes, Zygotes
 from leeward.daemon.run.live_runner import Awake
 from leeward.daemon.run.report import Report
-from leeward.daemon.worker.layers import Layers
+from leeward.daemon.worker.layers import RootLayers
 from leeward.daemon.worker.terms import WorkerSettings
 from leeward.daemon.worker.worker import Worker
 from leeward.daemon.worker.zygote import Term
@@ -68,7 +68,7 @@ class Branch:
         self._closing = False
         self._ways_out = engine.exits.ways(settings, confinement)
         image = spec.view.root
-        self._layers = None if image is None or not image.handed else Layers(engine.opener, image.layers)
+        self._layers = None if image is None or not image.handed else RootLayers(engine.opener, image.layers)
         self.problem: tuple[str, str] | None = None
         self.stood = False  # a runner was made
         self.zygotes: Zygotes | FreshZygotes

@@ -20,7 +20,7 @@ from leeward.errors import LeewardError
 _ALWAYS = MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV
 
 
-class Layers:
+class RootLayers:
     """The *folders* of an image's layers, which belong to root, as are all files in them."""
 
     def __init__(self, opener: Opener, folders: Sequence[str]) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from leeward.errors import BadRequest
 from leeward.spec.images import (
     MOST_WRITTEN,
-    Config,
     Image,
-    Layer,
+    ImageConfig,
+    LayerRecord,
     config_of,
     groups_of,
     name_path,
@@ -26,9 +26,9 @@ from leeward.spec.images import (
     write_name,
 )
 
-IMAGE = Image(("a" * 64, "b" * 64), Config((("A", "1"),), "/app", "web", ("/init",), ("x",)), {"web": (33, 44, "/home")},
+IMAGE = Image(("a" * 64, "b" * 64), ImageConfig((("A", "1"),), "/app", "web", ("/init",), ("x",)), {"web": (33, 44, "/home")},
               {"web": 44}, "/from", 7)
-LAYER = Layer(5, 6, ("a/\udcff",), {"devices": 2})
+LAYER = LayerRecord(5, 6, ("a/\udcff",), {"devices": 2})
 
 
 def test_written_records_are_read_back() -> None:

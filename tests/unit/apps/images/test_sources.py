@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kit.images import file, folder, imported, layer, link, oci, tarred
 from leeward.apps.images.sources import find
 from leeward.apps.images.store import Images
-from leeward.apps.images.streams import BadImage, Bounds
+from leeward.apps.images.streams import BadImage, ImageBounds
 from leeward.errors import BadRequest, Unsupported
 
 BASE, TOP = layer(folder("etc"), file("etc/passwd", b"root:x:0:0:r:/root:/bin/sh\nwww:x:33:34:w:/var/www:\n"),
@@ -186,5 +186,5 @@ def test_any_document_gives_an_image_or_its_error(tmp_path_factory: pytest.TempP
         at = tmp_path_factory.mktemp("any")
         (at / name).write_text(json.dumps(about))
         (at / beside).touch()
-        with contextlib.suppress(BadRequest, Unsupported), find(str(at), Bounds()) as found:
+        with contextlib.suppress(BadRequest, Unsupported), find(str(at), ImageBounds()) as found:
             assert found.layers

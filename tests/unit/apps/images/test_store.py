@@ -11,8 +11,8 @@ import pytest
 
 from kit.images import file, folder, imported, layer, oci
 from leeward.apps.images.sources import find
-from leeward.apps.images.store import Images, Progress
-from leeward.apps.images.streams import BadImage, Bounds
+from leeward.apps.images.store import Images, ImportProgress
+from leeward.apps.images.streams import BadImage, ImageBounds
 from leeward.errors import BadRequest
 
 BASE, ONE, TWO = layer(folder("etc"), file("base", b"b" * 1000)), layer(file("one")), layer(file("two"))
@@ -108,8 +108,8 @@ def test_an_export_is_the_same_image(tmp_path: Path, store: Images) -> None:
 
 def test_a_folder_has_its_name_last(tmp_path: Path, store: Images) -> None:
     """A failure of the second layer leaves the first one, and no image."""
-    with pytest.raises(BadImage), find(str(oci(tmp_path / "1", [BASE, b"nonsense" * 100])), Bounds()) as found:
-        store.add("image", found, "here", Progress(), Bounds())
+    with pytest.raises(BadImage), find(str(oci(tmp_path / "1", [BASE, b"nonsense" * 100])), ImageBounds()) as found:
+        store.add("image", found, "here", ImportProgress(), ImageBounds())
 
     assert 1 == len(layers(store))
     assert {} == store.names()

@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kit.images import Row, file, folder, hard, layer, link
-from leeward.apps.images.streams import PIECE, BadImage, Bounds, Plain
+from leeward.apps.images.streams import PIECE, BadImage, ImageBounds, Plain
 from leeward.apps.images.unpacking import OPAQUE, Unpacked, unpack
 
-FEW = Bounds(size=1 << 20, names=100, depth=20)
+FEW = ImageBounds(size=1 << 20, names=100, depth=20)
 
 
-def unpacked(data: bytes, to: Path, bounds: Bounds = FEW) -> Unpacked:
+def unpacked(data: bytes, to: Path, bounds: ImageBounds = FEW) -> Unpacked:
     to.mkdir(exist_ok=True)
     fd = os.open(to, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -123,7 +123,7 @@ def test_what_layers_have(tmp_path: Path) -> None:
         link("d", "usr"), file("twice", b"1"), file("twice", b"2"), hard("same", "/usr/x"), file("gone/.wh.f"),
         folder("o"), file("o/.wh..wh..opq"), file("big", data), file("b\udcffytes", b"z"), file("made/in/between"),
         ("pipe", tarfile.FIFOTYPE, {"mode": 0o600}), ("null", tarfile.CHRTYPE, {"devmajor": 1, "devminor": 3}),
-        file("closed", b"!", mode=0)), root, Bounds(size=1 << 23))
+        file("closed", b"!", mode=0)), root, ImageBounds(size=1 << 23))
 
     assert (0o750, 5) == (stat.S_IMODE(root.stat().st_mode), int(root.stat().st_mtime))
     assert (0o555, 7) == (stat.S_IMODE((root / "usr").stat().st_mode), int((root / "usr").stat().st_mtime))
@@ -171,7 +171,7 @@ def test_a_ratio_is_refused(tmp_path: Path) -> None:
     bomb = b"".join(gzip.compress(bytes(64 << 20)) for _ in range(4))
 
     with pytest.raises(BadImage, match="200 times its size"):
-        Plain(io.BytesIO(bomb), Bounds()).drain()
+        Plain(io.BytesIO(bomb), ImageBounds()).drain()
 
 
 def test_members_of_gzip_are_one_layer(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_members_of_gzip_are_one_layer(tmp_path: Path) -> None:
     ids=["empty", "nonsense", "cut header", "cut gzip", "no gzip", "cut file", "a sum", "a second header", "a long header"])
 def test_broken_archives_are_refused(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(BadImage):
-        unpacked(data, tmp_path / "root", Bounds(size=1 << 23))
+        unpacked(data, tmp_path / "root", ImageBounds(size=1 << 23))
 
 
 _NAMES = st.sampled_from(["a", "b", "a/b", "a/b/c", "b/c", ".wh.a", "a/.wh.b", "a/.wh..wh..opq", "./a", "/a", "a/", "."])
