@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kit.images import file, folder, layer, oci
+from kit.live_daemon import command, environment
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def config(tmp_path: Path) -> Path:
 
 
 def image(config: Path, *words: str, fails: bool = False) -> str:
-    done = subprocess.run([sys.executable, "-m", "leeward_cli", "image", *words, "--config", str(config)],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(command("image", *words, "--config", str(config)), env=environment(), capture_output=True,
+                          text=True, check=False)
     assert fails is bool(done.returncode), done.stderr
     return done.stderr if fails else done.stdout
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -195,7 +194,7 @@ def test_a_layer_in_use_is_not_pruned(box: Opens, place: tuple[LiveDaemon, Image
         assert box(image="hostile", user="root").id
 
 
-@pytest.mark.skipif(not shutil.which("dpkg"), reason="needs Debian's packages on the host")
+@pytest.mark.needs("debian")
 def test_a_debian(box: Opens, place: tuple[LiveDaemon, Images], tmp_path: Path) -> None:
     """Shells, perl and dpkg of the host's own packages, by their own libraries."""
     imported(place[1], of_debian(tmp_path / "debian"), "debian")
