@@ -385,10 +385,12 @@ class Sandbox(OverlayCalls):
 
         Raises:
             SnapshotFailed: a kernel has what can't be taken, or its copy can't begin; no copy is left.
-            ValueError: this object hasn't opened the sandbox itself, or it shows folders of the host or has a home.
+            ValueError: this object hasn't opened the sandbox itself, or it shows folders of the host, has a home or an
+                image.
         """
-        if self._attached or self._mounts or "home" in self._fields:
-            raise ValueError("a sandbox that was attached, that shows folders of the host or has a home can't be forked")
+        if self._attached or self._mounts or not self._fields.keys().isdisjoint(("home", "image")):
+            raise ValueError("a sandbox that was attached, that shows folders of the host, has a home or an image can't be"
+                             " forked")
         from leeward.client.forking import forks  # most programs don't need it
 
         return forks(self, count, [*kernels], same_random=same_random)

@@ -155,6 +155,8 @@ def test_what_is_not_there_is_refused(box: Opens, tmp_path: Path) -> None:
     for refused in (lambda: there.execute("1"), there.kernel):
         with pytest.raises(RequestRejected, match="don't run in an image yet"):
             refused()
+    with pytest.raises(ValueError, match="image can't be forked"):
+        there.fork()
     for options, why in (
             ({"image": "none"}, "image 'none' is unknown"), ({"image": "busybox", "user": "nobody"}, "has no user 'nobody'"),
             ({"image": "busybox", "workdir": str(tmp_path)}, "mounts and image"),
