@@ -36,10 +36,13 @@ ANSWER_S = 5.0
 def exec_(argv: Sequence[str]) -> int:
     """Run a job in the daemon. The first Ctrl-C interrupts the job, the second one kills it. Returns the exit status."""
     parsed = parse("exec", argv)
-    if parsed.value("--profile") and not (parsed.words or parsed.value("--file") or parsed.value("-m")):
+    code = parsed.words or parsed.value("--file") or parsed.value("-m")
+    if parsed.value("--image") or (parsed.value("--profile") and not code):
         from leeward_cli.line import run_line
 
         return run_line(parsed)
+    if parsed.value("--user"):
+        raise UsageError("--user needs --image")
     if parsed.flag("--show-secrets"):
         raise UsageError("--show-secrets needs --profile shell")
     fields = job.request(parsed)

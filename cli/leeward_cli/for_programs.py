@@ -36,8 +36,8 @@ MOST = 16 << 20
 #: The options of `Sandbox` that are accepted. The socket is an option of the command.
 KNOWN = frozenset(("profile", "environment", "packages", "egress", "allow_network", "policy", "fetch_policy",
                    "env", "idle", "lifetime", "metadata", "memory", "processes", "descriptors", "files",
-                   "timeout", "output", "overflow", "retry_busy", "show_secrets", "workdir", "overlay", "copy",
-                   "mounts"))
+                   "timeout", "output", "overflow", "retry_busy", "show_secrets", "image", "user", "workdir",
+                   "overlay", "copy", "mounts"))
 #: With `--stay` these as well. `state` is about the first mount, a work folder: "lazy" or "read", as FolderState has it.
 #: With `guard` it is protected as by `WorkdirSandbox`.
 STAYS = KNOWN | {"held", "state", "guard"}

@@ -16,8 +16,8 @@ FILES = {
     "agent": "agent", "apply": "overlays", "approvals": "approvals", "audit": "audit", "bench": "bench.report",
     "checkpoint": "overlays", "config": "library", "cp": "copying", "daemon": "daemon_commands",
     "diff": "overlays", "discard": "overlays", "doctor": "doctor", "egress": "egress", "env": "environments",
-    "explain": "logs", "fetch": "fetching", "fleet": "fleet", "logs": "logs", "map": "mapping", "mcp": "mcp",
-    "profiles": "profiles", "python": "sandboxes", "restore": "overlays", "sandbox": "sandboxes",
+    "explain": "logs", "fetch": "fetching", "fleet": "fleet", "image": "images", "logs": "logs", "map": "mapping",
+    "mcp": "mcp", "profiles": "profiles", "python": "sandboxes", "restore": "overlays", "sandbox": "sandboxes",
     "selftest": "selftest.command", "serve": "serve", "shell": "sandboxes", "shell-prefix": "agents_outside",
     "snapshot": "snapshots", "top": "top",
 }

@@ -31,6 +31,8 @@ def run_line(parsed: Parsed) -> int:
     for name in _CODES:
         if parsed.flag(name):
             raise UsageError(f"{name} is for Python code, and --profile for a line of the shell")
+    if parsed.words:
+        raise UsageError("--image runs a line, -- 'LINE', or a program and its arguments: no code yet")
     if not parsed.after:
         raise UsageError("--profile NAME takes code, or -- 'LINE': a line of the shell behind --")
     fields: dict[str, Any] = {"argv": parsed.after} if len(parsed.after) > 1 else {"shell": parsed.after[0]}
@@ -40,7 +42,7 @@ def run_line(parsed: Parsed) -> int:
     limits = fields.pop("limits", {})
     asked: dict[str, Any] = {"timeout" if name == "time" else name: value for name, value in limits.items()}
     asked["overflow"] = "end"  # a file that this output goes to is whole, or the exit status says that it isn't
-    for option in ("profile", "environment", "egress"):
+    for option in ("profile", "environment", "egress", "image", "user"):
         if parsed.value(f"--{option}"):
             asked[option] = parsed.value(f"--{option}")
     if parsed.values("--package"):

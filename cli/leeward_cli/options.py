@@ -200,6 +200,9 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
         Option("--network", "", "The job may reach all public names and addresses, where the operator lets it."),
         Option("--profile", "NAME", "Run the code in a sandbox of this kind, or, without code, one shell line, given"
                                     " after --: see `leeward profiles`."),
+        Option("--image", "NAME", "Run one line, given after --, on the root file system of this image: see `leeward"
+                                  " image`."),
+        Option("--user", "USER", "With --image: who runs there, a name of the image's or a number."),
         Option("--show-secrets", "", "With --profile shell: hide nothing."),
         SOCKET,
     ),

@@ -92,6 +92,8 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--environment", metavar="NAME", help="Another interpreter and its packages."),
         click.option("--package", "packages", metavar="REQUIREMENT", multiple=True,
                      help="Install this package, such as 'pandas==2.2'; instead of --environment."),
+        click.option("--image", metavar="NAME", help="The root file system of this image: see `leeward image`."),
+        click.option("--user", metavar="USER", help="With --image: who runs in it, a name of the image's or a number."),
         click.option("--show-secrets", is_flag=True, help="With --profile shell: hide nothing."),
         click.option("--profile", metavar="NAME", help="The kind of sandbox: see `leeward profiles`."),
     ):

@@ -10,6 +10,13 @@ from leeward._native.steps import Block, Call, result_of
 #: RESOLVE_NO_XDEV, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH.
 _NO_SYMLINKS = 0x04
 _RESOLVE = 0x01 | 0x02 | _NO_SYMLINKS | 0x08
+#: RESOLVE_NO_XDEV, RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT.
+_AS_ROOT = 0x01 | 0x02 | 0x10
+
+
+def open_in_root(root: int, path: bytes, flags: int, mode: int = 0) -> int:
+    """As `open_beneath`, but links and `..` are followed as by a process whose root folder is *root*."""
+    return _open(root, path, flags, mode, _AS_ROOT)
 
 
 def open_beneath(folder: int, path: bytes, flags: int, mode: int = 0, *, links: bool = False) -> int:
@@ -19,7 +26,11 @@ def open_beneath(folder: int, path: bytes, flags: int, mode: int = 0, *, links: 
     is close-on-exec. OSError has the errno of openat2(2): ELOOP for a link, EXDEV for a path that leads out of
     *folder*.
     """
-    how = Block(struct.pack("QQQ", flags | os.O_CLOEXEC, mode, _RESOLVE & ~_NO_SYMLINKS if links else _RESOLVE))
+    return _open(folder, path, flags, mode, _RESOLVE & ~_NO_SYMLINKS if links else _RESOLVE)
+
+
+def _open(folder: int, path: bytes, flags: int, mode: int, resolve: int) -> int:
+    how = Block(struct.pack("QQQ", flags | os.O_CLOEXEC, mode, resolve))
     found = result_of(Call.OPENAT2, folder, os.fsdecode(path), how, len(how.data), optional=True)
     if found < 0:
         raise OSError(-found, os.strerror(-found), os.fsdecode(path))

@@ -62,6 +62,7 @@ class Call(enum.IntEnum):
     PRLIMIT64 = lib.SYS_prlimit64
     READ = lib.SYS_read
     READLINKAT = lib.SYS_readlinkat
+    RECVMSG = lib.SYS_recvmsg
     RT_SIGACTION = lib.SYS_rt_sigaction
     SECCOMP = lib.SYS_seccomp
     SENDMSG = lib.SYS_sendmsg

@@ -90,6 +90,8 @@ class AsyncSandbox(AsyncOverlayCalls):
         hide (Sequence[str]): with such a home: paths in its mounts to show as an unreadable file, or an empty folder.
         protect (Sequence[str]): paths in its mounts that can't be written.
         pin (Sequence[str]): folders in its mounts that, like those above them, can't be moved.
+        image (str): an image of the daemon's user, whose root file system the sandbox has; programs run there, no code.
+        user (str): who runs in the image: a name of the image's or a number; the image's own by default.
         held (bool): the daemon ends the sandbox when this program ends, however it ends, until `detach`; where a copy of
             a folder has changes, its processes, and the sandbox ten minutes later.
         metadata (Mapping[str, str]): texts that `info` and `list` show; at most 64 entries, 16 KiB.
@@ -394,10 +396,12 @@ class AsyncSandbox(AsyncOverlayCalls):
 
         Raises:
             SnapshotFailed: a kernel has what can't be taken, or its copy can't begin; no copy is left.
-            ValueError: this object hasn't opened the sandbox itself, or it shows folders of the host or has a home.
+            ValueError: this object hasn't opened the sandbox itself, or it shows folders of the host, has a home or an
+                image.
         """
-        if self._attached or self._mounts or "home" in self._fields:
-            raise ValueError("a sandbox that was attached, that shows folders of the host or has a home can't be forked")
+        if self._attached or self._mounts or not self._fields.keys().isdisjoint(("home", "image")):
+            raise ValueError("a sandbox that was attached, that shows folders of the host, has a home or an image can't be"
+                             " forked")
         from leeward.client.aio_forking import forks  # most programs don't need it
 
         return await forks(self, count, [*kernels], same_random=same_random)

@@ -60,6 +60,8 @@ class OpenOptions(Limiting, PlaceOptions, total=False):
     metadata: Mapping[str, str] | None
     show_secrets: bool
     own_home: bool
+    image: str
+    user: str
     hide: Sequence[str]
     protect: Sequence[str]
     pin: Sequence[str]
@@ -134,7 +136,7 @@ def open_fields(**options: Unpack[OpenOptions]) -> dict[str, Any]:
         own = {"fetch_policy": None if fetching is None else dict(fetching) or {"allowed_domains": []},
                "metadata": dict(given.get("metadata") or {}),
                **{name: list(given.get(name, ())) for name in ("hide", "protect", "pin")},
-               **{name: given.get(name) for name in ("show_secrets", "held", "own_home")}}
+               **{name: given.get(name) for name in ("show_secrets", "held", "own_home", "image", "user")}}
         files = given.get("files")
         if files is not None:
             limits = {**common.get("limits", {}), "files": parse_size(files) if isinstance(files, str) else files}

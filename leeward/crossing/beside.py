@@ -11,11 +11,10 @@ that the filter itself refuses.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Mapping
 
 from leeward._native.keeper_loop import Way
-from leeward._native.steps import Call, Cell, Step, Table, fails, returns
+from leeward._native.steps import Call, Cell, Step, Table, returns
 from leeward.base.points import point
 from leeward.crossing import birth, handlers
 from leeward.isolation import descriptors, landlock, mounts, namespaces, privileges, rlimits, seccomp
@@ -28,8 +27,6 @@ IN, RULESET = Cell("in"), Cell("ruleset")
 _JOB, _REPLY, _OUT, _ERR, _BIRTH = birth.ENDS
 #: The birth channel of a program, which has it and behind it the ruleset until its execve, and then only 0 to 2.
 _PROGRAMS_BIRTH = 3
-
-_AT_FDCWD = -100
 
 Layer = Callable[[WorkerPlan, Kind], list[Step]]
 
@@ -62,9 +59,8 @@ def _proof(plan: WorkerPlan, kind: Kind) -> list[Step]:
     return [
         *privileges.proof(),
         *(seccomp.proof() if kind is Kind.INTERPRETER else seccomp.quiet_proof()),
-        fails(Call.MKDIRAT, _AT_FDCWD, "/here", 0o777, errnos=(errno.EROFS, errno.EACCES)),
         *mounts.proof(plan.view),
-        *(landlock.proof() if plan.landlock.abi else []),
+        *birth.landlock_proof(plan),
         returns(Call.GETPPID),  # the parent, the keeper, is in no pid namespace that the process can see
         returns(Call.GETUID, value=plan.uid),
     ]
@@ -79,7 +75,8 @@ LAYERS: dict[str, Layer] = {
     "descriptors": _descriptors,
     "namespaces": lambda plan, kind: namespaces.beside_steps(terminal=kind is Kind.TERMINAL),
     # the mounts are there; a program's folder is part of its command
-    "mounts": lambda plan, kind: [returns(Call.CHDIR, plan.view.scratch.targets[0])] if kind is Kind.INTERPRETER else [],
+    "mounts": lambda plan, kind: [*mounts.detached_steps(plan.view), *(
+        [returns(Call.CHDIR, plan.view.scratch.targets[0])] if kind is Kind.INTERPRETER else [])],
     "entrances": lambda plan, kind: [],  # the first process has sent the entrances
     "rlimits": lambda plan, kind: rlimits.steps(plan.rlimits),
     "signals": lambda plan, kind: handlers.steps() if kind is Kind.INTERPRETER else [],  # an execve resets them

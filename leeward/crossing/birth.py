@@ -6,11 +6,10 @@ Runs in:   the zygote lays the steps out, once; C takes them in each runner, bef
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Sequence
 
-from leeward._native.steps import Call, Cell, Step, Table, fails, gives, returns
+from leeward._native.steps import Call, Cell, Step, Table, gives, returns
 from leeward.base.dataclass import dataclass
 from leeward.base.points import point
 from leeward.crossing import handlers
@@ -47,10 +46,10 @@ class Birth:
 def of(plan: WorkerPlan) -> Birth:
     """Lay out the steps for *plan*. Called in the zygote, since it reads the limits that runners inherit."""
     steps = [(layer, step) for layer, made in layers() for step in made(plan)]
-    report = {"namespaces": "pid 2", "mounts": "/ is read-only", "seccomp": "chroot: EACCES",
+    report = {"namespaces": "pid 2", "mounts": f"{mounts.read_only(plan.view)} is read-only", "seccomp": "chroot: EACCES",
               "privileges": "no capability, no_new_privs, not dumpable"}
     if plan.landlock.abi:
-        report["landlock"] = f"{landlock.SEALED}: EACCES"
+        report["landlock"] = f"{landlock.SEALED if plan.view.root is None else 'a detached /proc'}: EACCES"
     once = [number for number, (layer, step) in enumerate(steps) if (layer, step.call) == ("self-check", Call.CHROOT)]
     return Birth(Table(step for _, step in steps), [layer for layer, _ in steps], control.encode(control.Ready(report)),
                  once[0] if once and PROVE_ONCE else 0)
@@ -62,8 +61,8 @@ def entrances(plan: WorkerPlan) -> list[Cell]:
 
 
 def held(plan: WorkerPlan) -> dict[str, int]:
-    """The paths of Landlock rules that a keeper holds open for its runners, with their descriptors."""
-    return landlock.held(plan.landlock, mounts.own(plan.view))
+    """The paths of Landlock rules that a keeper holds open for its runners, with their descriptors; none in an image."""
+    return {} if plan.view.root is not None else landlock.held(plan.landlock, mounts.own(plan.view))
 
 
 def listener_steps(plan: WorkerPlan, birth: int, more: Sequence[Cell] = (), program: bytes = b"") -> list[Step]:
@@ -87,12 +86,17 @@ def _proof(plan: WorkerPlan) -> list[Step]:
         *privileges.proof(),
         *seccomp.proof(),  # `once`
         *seccomp.quiet_proof(),
-        fails(Call.MKDIRAT, _AT_FDCWD, "/here", 0o777, errnos=(errno.EROFS, errno.EACCES)),
         *mounts.proof(plan.view),
-        *(landlock.proof() if plan.landlock.abi else []),
+        *landlock_proof(plan),
         returns(Call.GETPID, value=2),
         returns(Call.GETUID, value=plan.uid),
     ]
+
+
+def landlock_proof(plan: WorkerPlan) -> list[Step]:
+    if plan.view.root is None:
+        return landlock.proof() if plan.landlock.abi else []
+    return [*(mounts.detached_proof(plan.view) if plan.landlock.abi else []), *mounts.close_steps(plan.view)]
 
 
 #: cgroup (by clone3), user, net, pid, mount, ipc and uts namespaces came before the first of these.

@@ -25,8 +25,8 @@ from leeward.crossing import beside, birth, porter, runner, scout
 from leeward.crossing.birth import BIRTH, JOB, REPLY, Birth
 from leeward.errors import LeewardError
 from leeward.inside import main as inside
-from leeward.isolation import backstage, egress_route, landlock, namespaces, privileges, terminals, watching
-from leeward.isolation.channel import Channel, send_step
+from leeward.isolation import backstage, egress_route, landlock, namespaces, privileges, template, terminals, watching
+from leeward.isolation.channel import Channel, receive_step, send_step
 from leeward.isolation.plan import WorkerPlan
 from leeward.isolation.template import Template, written_by_daemon
 from leeward.wire import control
@@ -95,17 +95,17 @@ def main(channel: int, ways: Ways) -> None:
     """Build the template, then serve until the daemon is gone."""
     if ways.kept.snapshot is not None:
         ways.kept.snapshot.look()
-    template = ways.settling
-    template.table.address(CHANNEL)[0] = channel
+    settling = ways.settling
+    settling.table.address(CHANNEL)[0] = channel
     try:
-        template.open()
-        template.build()
+        settling.open()
+        settling.build()
     except (LeewardError, OSError) as error:
         with contextlib.suppress(BrokenPipeError):  # the daemon is gone
             Channel.adopt(channel).send(control.Failed(-1, "mounts", str(error)))
         return
     try:
-        born = _keep(channel, template.table.value(RULESET) if ways.landlocked else -1, ways.kept)
+        born = _keep(channel, settling.table.value(RULESET) if ways.landlocked else -1, ways.kept)
         if born is ways.kept.begun:
             inside.serve_started(JOB, REPLY)
     except BaseException as error:  # interrupts are possible once a job has its frame
@@ -128,7 +128,8 @@ def settling(plan: WorkerPlan) -> Template:
     Lay out the steps of a keeper's setup: ids, template, loopback, privileges. A keeper takes them when the daemon has
     mapped the ids; the last step reports to the daemon. Unsupported as `ways`.
     """
-    mapped = control.encode(control.Mapped())
+    layers = template.layers(plan.view)
+    handed = [source.fd for source in layers] if plan.view.root is not None and plan.view.root.handed else []
     outside, back = backstage.host_steps()  # the sources are the host's, as they are now
     ways_out, listeners = egress_route.steps(plan.egress) if plan.egress is not None else ([], [])
     written = tuple(map(Cell, written_by_daemon(plan.view)))  # the daemon alone keeps these descriptors
@@ -136,10 +137,10 @@ def settling(plan: WorkerPlan) -> Template:
     return _template(
         plan.view,
         written=written,
-        first=[returns(Call.READ, CHANNEL, Block(bytes(len(mapped) + 1)), len(mapped) + 1, value=len(mapped)),
-               *outside],
+        layers=layers,
+        first=[receive_step(CHANNEL, control.Mapped(), handed), *outside],
         before=[*back,
-                returns(Call.SETRESGID, plan.uid, plan.uid, plan.uid),
+                returns(Call.SETRESGID, plan.gid, plan.gid, plan.gid),
                 returns(Call.SETRESUID, plan.uid, plan.uid, plan.uid),
                 # With an id that nobody has on the host: in root's network namespace the files would belong to root.
                 *(namespaces.small_queues_steps() if plan.watched and plan.loopback else []),

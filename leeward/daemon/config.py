@@ -78,6 +78,8 @@ class Config:
     environments_size: int = 20 << 30
     environments_egress: str = ""
     environments_index: str = ""
+    images_folder: str = ""
+    images_size: int = 20 << 30
     log_level: str = "info"
     log_json: bool = False
     log_jobs: bool = False

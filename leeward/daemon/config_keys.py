@@ -80,6 +80,12 @@ def policy(value: Any) -> str:
     return value
 
 
+def image(value: Any) -> str:
+    if not isinstance(value, str) or not (value == "" or is_name(value)):
+        raise ValueError('must be the name of an image, or "" for none')
+    return value
+
+
 def one_of(words: tuple[str, ...]) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, str) or value not in words:
@@ -287,6 +293,10 @@ KEYS: dict[str, Key] = {
     "environments_egress": Key(policy, "the policy by which pip reaches an index, for `packages` of a sandbox and for"
                                        ' `leeward env create`; "" is none', True),
     "environments_index": Key(url, 'the URL of that index; "" is pip\'s own default', True),
+    "images_folder": Key(path, 'where `leeward image` keeps its images; "" is /var/lib/leeward/images for root, else'
+                               " ~/.local/share/leeward/images"),
+    "images_size": Key(size(0), "bytes that these images may take together; beyond that `leeward image import` is"
+                              " refused"),
     "log_level": Key(one_of(LOG_LEVELS), "debug, info, warning or error", True),
     "log_json": Key(flag, "log one JSON object a line, in place of text. If standard error is the journal, it gets"
                           " fields in any case", True),
@@ -355,6 +365,8 @@ PROFILE_KEYS: dict[str, Key] = {
     "loopback": Key(flag, "as the key of that name above, where given"),
     "terminal": Key(flag, "as the key of that name above, where given"),
     "home": Key(home, 'a path such as "/home/user" that leads to /workspace, and is HOME; "" for the base\'s'),
+    "image": Key(image, 'an image of `leeward image`, whose root file system its sandboxes have; "" for the host\'s'
+                        " files. With base = \"python\" or \"workdir\""),
     "min": Key(whole(1, 256), "workers that stand while the profile is in use"),
     "max": Key(whole(1, 256), "workers at most: further ones are made while requests wait, and for sessions and"
                               " sandboxes"),

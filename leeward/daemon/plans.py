@@ -38,6 +38,7 @@ class Plans:
         # At the start, because an environment's interpreter is started to ask its version, which would delay requests.
         self._found = {name: _find(environment) for name, environment in config().environments.items()}
         self._stored = Stored(_folder(config()))
+        self._images = dict[str, int]()  # the records of layers that are locked against removal
         if config().egress:  # likewise: importing pyroute2 takes most of a second on a busy host
             with contextlib.suppress(Unsupported):  # requests with a policy are refused with the reason
                 is_routed()
@@ -60,7 +61,26 @@ class Plans:
             settings = self._with_profile(settings, key.profile, config)
         if key.environment:
             settings = self._with_environment(settings, key.environment, config)
-        return self._with_egress(settings, key, config) if key.egress else settings
+        if key.egress:
+            settings = self._with_egress(settings, key, config)
+        return self._with_image(settings, key, config) if key.image else settings
+
+    def _with_image(self, settings: Settings, key: PoolKey, config: Config) -> Settings:
+        """
+        *settings* with the image of *key*; BadRequest for an unknown image or user, and for what an image can't have;
+        PoolFailed, Unsupported where images can't be used.
+        """
+        from leeward.daemon.images import find
+        from leeward.spec.egress_tls import needs_seal
+
+        if settings.egress is not None and needs_seal(settings.egress):
+            raise BadRequest("a policy whose TLS the broker ends goes with no image, whose programs don't trust it")
+        few = Environment()
+        if key.profile == DEFAULT_PROFILE:
+            settings = replace(settings, pool_size=few.min, room=few.max - few.min, max_sessions=few.max,
+                               bound=f"{few.max} for each image")
+        folder = config.images_folder or stored.default_folder(os.environ, os.geteuid(), "images")
+        return replace(settings, rehearse=False, image=find(folder, key.image, key.user, self._images))
 
     @staticmethod
     def _with_profile(settings: Settings, name: str, config: Config) -> Settings:

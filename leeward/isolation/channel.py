@@ -121,6 +121,17 @@ def send_step(channel: int | Cell, message: control.Message, fds: Sequence[Cell]
     return returns(Call.SENDMSG, channel, header, socket.MSG_NOSIGNAL, value=len(data))
 
 
+def receive_step(channel: int | Cell, message: control.Message, fds: Sequence[Cell] = ()) -> Step:
+    """A step that has to receive *message*, with as many descriptors, close-on-exec, as the cells *fds*, which get them."""
+    data = control.encode(message)
+    ends = {_CMSG_HEADER + number * _FD_SIZE: cell for number, cell in enumerate(fds)}
+    size = _CMSG_HEADER + len(fds) * _FD_SIZE if fds else 0
+    vector = Block(struct.pack("QQ", 0, len(data) + 1), blocks={0: Block(bytes(len(data) + 1))})
+    rights = {32: Block(bytes(size), ends)} if fds else {}
+    header = Block(struct.pack("QIxxxxQQQQixxxx", 0, 0, 0, 1, 0, size, 0), blocks={16: vector, **rights})
+    return returns(Call.RECVMSG, channel, header, socket.MSG_CMSG_CLOEXEC, value=len(data))
+
+
 def _close_all(fds: list[int]) -> None:
     for fd in fds:
         os.close(fd)

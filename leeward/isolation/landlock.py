@@ -142,7 +142,7 @@ def plan(view: View, abi: int, *, loopback: bool = False, ports: Sequence[int] =
         if not path.startswith("/"):
             raise Bug(f"a Landlock rule on {path!r}, which is not absolute")
         path = "/" + posixpath.normpath(path).lstrip("/")  # normpath leaves two slashes as they are
-        if path in ("/", SEALED):
+        if path in ("/", SEALED) and view.root is None:
             raise Bug(f"a Landlock rule on {path!r} would cover {SEALED}")
         before = access.get(path)
         if before is not None:  # a text in a folder that is also a bind: the rights add up
@@ -153,7 +153,7 @@ def plan(view: View, abi: int, *, loopback: bool = False, ports: Sequence[int] =
         device = DEVICE if bind.written else DEVICE & ~FsAccess.WRITE_FILE
         allow(bind.target, device if bind.device else READ_ONLY & FILE_ACCESS if bind.file else READ_ONLY,
               bind.optional)
-    for text in view.texts:
+    for text in view.texts if view.root is None else ():
         # One rule for the folder instead of one for each file: leeward has made everything in it,
         # or it is a bind that may be read anyway. Each rule costs one system call, or three.
         folder = posixpath.dirname(text.target)
@@ -163,7 +163,10 @@ def plan(view: View, abi: int, *, loopback: bool = False, ports: Sequence[int] =
             allow(folder, DATA)
     for target in view.scratch.targets:
         allow(target, SCRATCH)
-    allow("/proc", DATA)
+    if view.root is not None:
+        allow("/", SCRATCH)  # of /proc, /dev and /sys only their mounts prevent that they are written
+    else:
+        allow("/proc", DATA)
     if view.terminals:
         allow("/dev/pts", TERMINALS)
     for path in view.listed:

@@ -16,15 +16,25 @@ import posixpath
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone
-from leeward._native.steps import Call, Cell, Step, Table, fails, returns
-from leeward.spec.sandbox import Scratch, View
+from leeward._native.steps import Block, Call, Cell, Step, Table, fails, gives, returns
+from leeward.spec.sandbox import Root, Scratch, View
 
 _SCRATCH = MountAttr.NOSUID | MountAttr.NODEV
 _PROC = _SCRATCH | MountAttr.NOEXEC
 DEVPTS = MountAttr.NOSUID | MountAttr.NOEXEC
 
+#: Folders of the template where a keeper has the layers of an image, and where each runner has what it writes, and
+#: builds its own root.
+LAYERS, SCRATCH, STAGED = "/.layers", "/.scratch", "/.root"
+
 #: The folder of the template with files that replace files of /proc: a runner binds them into its own /proc.
 MADE = "/.proc"
+#: The detached copy of /proc by which `detached_proof` shows that Landlock holds; a step of the layer "mounts" makes it.
+_DETACHED = Cell("a detached /proc")
+#: Folders of the uppermost layer of an image's root that are leeward's. There from the beginning, they cover whatever
+#: the image has by these names, links as well.
+_OURS = ("proc", "dev", "sys", "tmp", "workspace", "etc")
+
 #: And links to files of processes, as the kernel's /proc has them.
 PROC_LINKS = {"net": "self/net", "mounts": "self/mounts"}
 
@@ -35,7 +45,27 @@ def steps(view: View, scratch_bytes: int) -> list[Step]:
     pid namespace of its own and CAP_SYS_ADMIN. Linux 5.8 (subset=pid).
     """
     own = [native.mount_step("devpts", "/dev/pts", devpts_options(view.terminals), DEVPTS)] if view.terminals else []
+    if view.root is not None:
+        return [*_proc(view), *own, *_image(view, view.root, scratch_bytes), *detached_steps(view)]
     return [*_proc(view), *own, *_scratch(view.scratch, scratch_bytes)]
+
+
+def detached_steps(view: View) -> list[Step]:
+    """What `proof` needs of a sandbox with an image's root, while mounts may still be copied."""
+    return [native.copy_step(_DETACHED, "/proc", alone=True)] if view.root is not None else []
+
+
+def detached_proof(view: View) -> list[Step]:
+    """
+    Try to read a file on a detached mount, which no rule of Landlock covers, and let the mount go: a rule covers an
+    image's whole root, so that it has no file which is refused.
+    """
+    return [] if view.root is None else [
+        fails(Call.OPENAT, _DETACHED, "self/stat", os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.EACCES,))]
+
+
+def close_steps(view: View) -> list[Step]:
+    return [] if view.root is None else [returns(Call.CLOSE, _DETACHED)]
 
 
 def own(view: View) -> tuple[str, ...]:
@@ -44,8 +74,15 @@ def own(view: View) -> tuple[str, ...]:
 
 
 def proof(view: View) -> list[Step]:
-    """Check that /proc lacks a file that isn't about a process, and that every whole /proc has."""
-    return [fails(Call.OPENAT, native.AT_FDCWD, "/proc/version", os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.ENOENT,))]
+    """Check that a folder is read-only, and that /proc lacks a file that isn't about a process, and that a whole one has."""
+    return [fails(Call.MKDIRAT, native.AT_FDCWD, posixpath.join(read_only(view), "here"), 0o777,
+                  errnos=(errno.EROFS, errno.EACCES)),
+            fails(Call.OPENAT, native.AT_FDCWD, "/proc/version", os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.ENOENT,))]
+
+
+def read_only(view: View) -> str:
+    """The folder in which nothing can be made: the root, or in an image, whose root is the sandbox's, /dev."""
+    return "/" if view.root is None else "/dev"
 
 
 def _proc_link(name: str) -> list[Step]:
@@ -112,6 +149,41 @@ def devpts_options(most: int) -> dict[str, str]:
     mapped, and a terminal has the group of the process that opens it.
     """
     return {"newinstance": "", "ptmxmode": "0666", "mode": "0600", "max": str(most)}
+
+
+def _image(view: View, root: Root, scratch_bytes: int) -> list[Step]:
+    """
+    Mount the overlay of an image's layers, put leeward's own folders on it, and make it the root. What is written is on
+    one tmpfs. Paths lead through leeward's own folders alone: no link of the image is followed.
+    """
+    upper, staged = f"{SCRATCH}/upper", STAGED
+    made = [native.mount_step("tmpfs", SCRATCH, {"size": str(scratch_bytes), "nr_inodes": str(view.scratch.inodes),
+                                                 "mode": "0755"}, _SCRATCH)]
+    for path in (upper, f"{SCRATCH}/work", *(f"{upper}/{name}" for name in _OURS)):
+        made += [returns(Call.MKDIRAT, native.AT_FDCWD, path, 0o755)]
+    for text in root.texts:
+        fd = Cell(text.target)
+        made += [gives(fd, Call.OPENAT, native.AT_FDCWD, upper + text.target,
+                       os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644),
+                 returns(Call.WRITE, fd, Block(text.content), len(text.content), value=len(text.content)),
+                 returns(Call.CLOSE, fd)]
+    for number, target in enumerate(view.scratch.targets):
+        made += [returns(Call.MKDIRAT, native.AT_FDCWD, f"{SCRATCH}/{number}", 0o700),
+                 returns(Call.FCHMODAT, native.AT_FDCWD, f"{SCRATCH}/{number}", 0o1777),
+                 native.bind_step(f"{SCRATCH}/{number}", target)]
+    lowers = ":".join(f"{LAYERS}/{number}" for number in reversed(range(len(root.layers))))
+    return [
+        *made,
+        returns(Call.FCHMODAT, native.AT_FDCWD, f"{upper}/tmp", 0o1777),
+        native.mount_step("overlay", staged, {"lowerdir": lowers, "upperdir": upper, "workdir": f"{SCRATCH}/work",
+                                              "userxattr": ""}, _SCRATCH),
+        *(native.bind_step(f"/{name}", f"{staged}/{name}") for name in ("proc", "dev", "sys")),
+        native.remount_step(f"{staged}/proc", _PROC | MountAttr.RDONLY),  # Landlock has a rule for the whole root
+        returns(Call.CHDIR, staged),
+        returns(Call.PIVOT_ROOT, ".", "."),
+        native.unmount_step("."),
+        returns(Call.CHDIR, view.scratch.targets[0]),
+    ]
 
 
 def _scratch(scratch: Scratch, scratch_bytes: int) -> list[Step]:

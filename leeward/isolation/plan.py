@@ -39,6 +39,7 @@ class WorkerPlan:
     """The second part of the plan: the locks of a worker's jobs."""
 
     uid: int  # user and group id inside the sandbox
+    gid: int
     hostname: str
     view: View
     scratch_bytes: int  # the size of the tmpfs behind the writable folders

@@ -38,7 +38,7 @@ from leeward._native.steps import Block, Call, Cell, Step, Table, fails, gives, 
 from leeward.base.dataclass import dataclass, replace
 from leeward.errors import Bug, Unsupported
 from leeward.isolation.landlock import SEALED
-from leeward.isolation.mounts import MADE, PROC_LINKS
+from leeward.isolation.mounts import LAYERS, MADE, PROC_LINKS, SCRATCH, STAGED
 from leeward.spec.machine import FOLDERS, SIZED
 from leeward.spec.sandbox import MOST_BUNDLE, TRUST, TRUST_JAVA, Bind, Text, View, has_trust
 
@@ -99,6 +99,12 @@ def sources(view: View) -> Iterator[Source]:
             raise Unsupported(f"bind {bind.source}", have=have, need=f"a {wanted}")
 
 
+def layers(view: View) -> tuple[Source, ...]:
+    """The layers of an image's root. They aren't looked up: only a keeper sees the host's whole tree."""
+    return () if view.root is None else tuple(
+        Source(Bind(path, f"{LAYERS}/{number}"), Cell(path)) for number, path in enumerate(view.root.layers))
+
+
 class Template:
     """
     The steps that build the root, which can be taken once. Unsupported as for `sources`; Bug if *view* has a target
@@ -109,15 +115,20 @@ class Template:
         before: steps to take when all sources are open.
         after: steps to take after pivot_root(2).
         written: cells that get descriptors of the files of `written_by_daemon`, open for writing, in that order.
+        layers: those of `layers`, of an image's root. If *view* says that they are handed to the keeper, their cells
+            have descriptors after the steps *first*.
     """
 
     def __init__(self, view: View, first: Sequence[Step] = (), before: Sequence[Step] = (),
-                 after: Sequence[Step] = (), written: Sequence[Cell] = ()) -> None:
-        here = tuple(sources(view))
+                 after: Sequence[Step] = (), written: Sequence[Cell] = (), layers: Sequence[Source] = ()) -> None:
+        opened = tuple(sources(view))
+        here = (*opened, *layers)
+        if view.root is None or not view.root.handed:
+            opened = here
         recursively = native.sets_attributes()
         self._late = () if recursively else tuple(source for source in here if not source.link)
         parts = (
-            [*first, *(step for source in here for step in open_steps(source, recursively=recursively))],
+            [*first, *(step for source in opened for step in open_steps(source, recursively=recursively))],
             [*before, *_attach(view, here), *_opened_for_writing(written_by_daemon(view), written)],
             list(_proc_of_nobody()),
             [*close_steps(here), *enter_steps(), *after],
@@ -172,7 +183,8 @@ def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
     if view.proc or view.proc_live:
         for name, to in PROC_LINKS.items():
             yield from _link(f"{MADE}/{name}", to)
-    yield from folder_steps(("/proc", "/dev/pts", *FOLDERS, *view.scratch.targets))
+    yield from folder_steps(("/proc", "/dev/pts", *FOLDERS, *view.scratch.targets,
+                             *((SCRATCH, STAGED) if view.root is not None else ())))
 
 
 def has_sizes(view: View) -> bool:

@@ -29,11 +29,14 @@ class PoolKey:
     profile: str = DEFAULT_PROFILE
     environment: str = ""  # an interpreter with its packages; "" is the daemon's own, `python_env`
     egress: str = ""  # a policy; "" is no network
+    image: str = ""  # an image, whose root file system takes the place of the host's files; "" is none
+    user: str = ""  # who runs in the image; "" is the image's own
 
     @property
     def name(self) -> str:
         """The pool's name in messages and in the status."""
-        parts = (self.profile, self.environment, self.egress and f"egress {self.egress}")
+        parts = (self.profile, self.environment, self.egress and f"egress {self.egress}",
+                 self.image and f"image {self.image}", self.user and f"user {self.user}")
         return ", ".join(part for part in parts if part)
 
 

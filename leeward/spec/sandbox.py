@@ -47,6 +47,18 @@ class Scratch:
 
 
 @dataclass(frozen=True, slots=True)
+class Root:
+    """
+    The root file system of an image: an overlay of its layers, in which everything can be written, as the root itself.
+    What the view has beside lies on top: /proc, /dev, /sys and the scratch folders.
+    """
+
+    layers: tuple[str, ...]  # the layers' folders on the host, the lowest first
+    texts: tuple[Text, ...]  # files in the uppermost layer: whoever is in the sandbox may change them
+    handed: bool = False  # the daemon hands the layers to the keeper, shown as the keeper's files; else it opens them
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """The files of a sandbox. /proc of its own pid namespace is added to these."""
 
@@ -60,6 +72,7 @@ class View:
     #: folders whose names, and those of all below, may be listed, whatever else is refused there
     listed: tuple[str, ...] = ()
     terminals: int = 0  # the most pseudo-terminals at once, on a devpts of the job's own; 0 is none, and no devpts
+    root: Root | None = None  # an image's root file system; None for a read-only root with no more than the above
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +83,9 @@ class SandboxSpec:
     preload: tuple[str, ...]  # modules that the zygote imports before any job
     limits: Limits = field(default_factory=Limits)  # the limits of a job that sets none
     hostname: str = "leeward"  # what gethostname(2) returns inside
-    uid: int = 1000  # user and group id inside; never 0
+    uid: int = 1000  # user id inside; 0 only in an image, and without capabilities there, too
+    gid: int = 1000  # group id inside
+    cwd: str = ""  # the folder where programs start that name none; "" is the first scratch folder
     environment: tuple[tuple[str, str], ...] = ()  # the variables of a job
     loopback: bool = False  # jobs may use TCP and UDP. Their network namespace has `lo` and no other interface.
     egress: tuple[int, ...] = ()  # ports on which jobs reach the hosts that a policy allows, in that namespace

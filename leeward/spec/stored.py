@@ -71,14 +71,14 @@ class Named:
     max: int = 4  # the most workers
 
 
-def default_folder(environ: Mapping[str, str], uid: int) -> str:
-    """Return the folder with the environments of *uid*, which is used unless the configuration names another one."""
+def default_folder(environ: Mapping[str, str], uid: int, what: str = "environments") -> str:
+    """Return the folder with the environments, or *what*, of *uid*, unless the configuration names another one."""
     if uid == 0:
-        return "/var/lib/leeward/environments"
+        return f"/var/lib/leeward/{what}"
     data = environ.get("XDG_DATA_HOME", "")
     if not data.startswith("/"):
         data = os.path.join(environ.get("HOME", "/nonexistent"), ".local", "share")
-    return os.path.join(data, "leeward", "environments")
+    return os.path.join(data, "leeward", what)
 
 
 def built_path(folder: str, hash: str) -> str:

@@ -1,9 +1,9 @@
 """
 Feeds hostile bytes to every decoder: `./dev fuzz [RUNS]`, by default 10 million to each that is Python (decoders.py)
 and as many to the C client. `--python`, `--egress` (what the broker of egress decodes), `--web` (what the page of
-approvals decodes), `--serve` (a fifth as many requests to the faces of `leeward serve`) and `--c` feed the one or the
-other alone; `--only=request,stream` feeds only decoders in Python with these names. `--states` loads spoiled snapshots
-instead, 100,000 by default (states.py).
+approvals decodes), `--images` (what `leeward image` decodes), `--serve` (a fifth as many requests to the faces of
+`leeward serve`) and `--c` feed the one or the other alone; `--only=request,stream` feeds only decoders in Python with
+these names. `--states` loads spoiled snapshots instead, 100,000 by default (states.py).
 
 Runs in:   anybody's shell; the C client's needs clang with libFuzzer (clang-14 and libclang-rt-14-dev on Debian 12).
 
@@ -27,11 +27,12 @@ from pathlib import Path
 
 import decoders
 import egress_decoders
+import image_decoders
 import serve_faces
 import states
 import web_decoders
 
-SIDES, ONLY = {"--python", "--egress", "--web", "--serve", "--c"}, "--only="
+SIDES, ONLY = {"--python", "--egress", "--web", "--images", "--serve", "--c"}, "--only="
 STATES = "--states"
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))  # for those without leeward in their environment
@@ -175,7 +176,7 @@ def main() -> int:
     worst = 0
     names = [name for name in decoders.TARGETS
              if ("--egress" if name in egress_decoders.TARGETS else "--web" if name in web_decoders.TARGETS
-                 else "--python") in sides and (not only or name in only)]
+                 else "--images" if name in image_decoders.TARGETS else "--python") in sides and (not only or name in only)]
     seed = int(os.environ["FUZZ_SEED"]) if "FUZZ_SEED" in os.environ else None
     if names:
         worst = decoders.main(runs, seed, names)

@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for those withou
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # tests/kit
 
 import egress_decoders
+import image_decoders
 import web_decoders
 
 from leeward.client import sandbox_calls
@@ -562,7 +563,7 @@ class Calls(Target):
 
 
 TARGETS: dict[str, Callable[[], Any]] = {
-    **egress_decoders.TARGETS, **web_decoders.TARGETS,
+    **egress_decoders.TARGETS, **web_decoders.TARGETS, **image_decoders.TARGETS,
     "request": Request, "stream": Stream, "job reply": JobReply, "control": Control, "conversation": Talk, "http": Http,
     "sandbox answers": SandboxTalk, "calls": Calls, "shard messages": Shards}
 
@@ -572,7 +573,7 @@ def run(name: str, runs: int, seed: int) -> tuple[str, int, int, float, str]:
     target = TARGETS[name]()
     mutator = Mutator(target.seeds(), target.tokens, seed)
     for data, _ in mutator._seeds:
-        others = ("stream", "http", *egress_decoders.TARGETS, *web_decoders.TARGETS)
+        others = ("stream", "http", *egress_decoders.TARGETS, *web_decoders.TARGETS, *image_decoders.TARGETS)
         assert name in others or target.feed(data) or data[:4] == Talk.starts[4][:4], (name, data.hex())
     taken, began = 0, time.process_time()
     one, feed = mutator.one, target.feed

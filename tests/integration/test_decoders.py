@@ -34,12 +34,17 @@ EGRESS = {"client hello", "first lines", "masked streams", "request heads", "que
 WEB_RUNS = 10_000_000 if LONG else 40_000
 WEB = {"web bodies", "web forms", "web heads", "bridge frames"}
 
+#: What `leeward image` decodes; each input is unpacked.
+IMAGE_RUNS = 1_000_000 if LONG else 10_000
+IMAGES = {"image layers", "image documents"}
+
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("side", "runs", "targets"), [
     ("--python", FIRST_RUNS, FIRST), ("--python", RUNS, FURTHER), ("--egress", RUNS, EGRESS),
+    ("--images", IMAGE_RUNS, IMAGES),
     pytest.param("--web", WEB_RUNS, WEB, marks=pytest.mark.needs("extra-web"))],
-    ids=["first", "further", "egress", "web"])
+    ids=["first", "further", "egress", "images", "web"])
 def test_every_decoder_gives_a_value_or_its_error(side: str, runs: int, targets: set[str]) -> None:
     """What is found is printed with its seed."""
     done = subprocess.run([sys.executable, FUZZ, side, str(runs), f"--only={','.join(targets)}"], capture_output=True,

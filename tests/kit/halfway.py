@@ -328,7 +328,7 @@ class _HostTemplate:
     """
 
     def __init__(self, view: object, first: Sequence[Step], before: Sequence[Step], after: Sequence[Step],
-                 written: Sequence[Cell]) -> None:
+                 written: Sequence[Cell], layers: Sequence[object] = ()) -> None:
         prefix, cover = Cell("prefix"), Cell("cover")
         opened = [] if _PRIVATE_HOME is None else [native_mounts.copy_step(prefix, sys.base_prefix)]
         covered = [] if _PRIVATE_HOME is None else [

@@ -135,8 +135,9 @@ class World:
     # --- the maker of workers -------------------------------------------------
 
     def make_worker(self, slot: int, workforce: Workforce, *, lean: bool) -> Worker:
-        terms = WorkerSettings(self.limits, 65534, 0 if lean else self.setting.spares, self.setting.recycle_after, (),
-                               Patience(), self.host.denials, self.setting.results, self.setting.grace)  # type: ignore[arg-type]
+        spares = 0 if lean else self.setting.spares
+        terms = WorkerSettings(self.limits, (65534, 65534), spares, self.setting.recycle_after, (), Patience(),
+                               self.host.denials, self.setting.results, self.setting.grace)  # type: ignore[arg-type]
         made = Worker(self.reactor, slot, (1, 1), Group(self.host), terms, workforce)  # type: ignore[arg-type]
         made.lean = lean
         made.leasing.open = partial(open_place, self, made)  # type: ignore[method-assign, assignment]  # of this one

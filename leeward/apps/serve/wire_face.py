@@ -307,6 +307,8 @@ class WireConnection:
         self._lasting(message)
         if message.get("mounts") or message.get("dock"):
             raise bad("folders of another machine can't be shown")
+        if message.get("image"):
+            raise bad("an image is the server's user's, and none is a tenant's: a profile of the token's may name one")
         metadata = message.get("metadata") or {}
         if not isinstance(metadata, dict) or not all(isinstance(each, str) for pair in metadata.items() for each in pair):
             raise bad("metadata are texts")

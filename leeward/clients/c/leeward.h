@@ -241,6 +241,8 @@ typedef struct leeward_sandbox_options {
 	int32_t overflow;           /* third version. A leeward_overflow, of each program and each code that sets none */
 	uint64_t descriptors;       /* fourth version. Open descriptors in each process */
 	uint64_t files;             /* fourth version. Bytes in /workspace, /tmp and /dev/shm together; they count as memory */
+	const char *image;          /* fifth version. The image whose root file system the sandbox has; none by default */
+	const char *user;           /* fifth version. With an image: who runs in it, a name or a number; its own by default */
 } leeward_sandbox_options;
 
 /* State of a live sandbox. */

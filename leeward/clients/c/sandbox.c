@@ -164,6 +164,10 @@ static int read_options(const leeward_sandbox_options *given, leeward_sandbox_op
 		return lw_invalid("options", "timeout, idle and lifetime must be finite numbers, 0 or more");
 	if (options.environment_name && lw_check_text("environment_name", options.environment_name))
 		return LEEWARD_INVALID;
+	if (options.image && lw_check_text("image", options.image))
+		return LEEWARD_INVALID;
+	if (options.user && lw_check_text("user", options.user))
+		return LEEWARD_INVALID;
 	*ret_options = options;
 	return lw_mounts_check(options.mounts, options.mount_count);
 }
@@ -189,7 +193,8 @@ static int ask_open(leeward_handle *handle, const leeward_sandbox_options *optio
 	struct lw_folders folders = {0};
 	struct lw_sandbox_open values = {
 		.profile = lw_bytes_of(options->profile), .environment = lw_bytes_of(options->environment_name),
-		.egress = lw_bytes_of(options->egress), .idle = options->idle, .lifetime = options->lifetime,
+		.egress = lw_bytes_of(options->egress), .image = lw_bytes_of(options->image),
+		.user = lw_bytes_of(options->user), .idle = options->idle, .lifetime = options->lifetime,
 		.limits = {options->timeout, options->memory, options->output, options->processes, options->overflow,
 			   options->descriptors, options->files, 0, 0},
 		.env = {"environment", options->environment, options->environment_count},

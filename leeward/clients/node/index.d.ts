@@ -191,6 +191,9 @@ export interface SandboxOptions extends SharingOptions, LimitOptions {
   environment?: string;
   /** Of the profile "shell": hide nothing. */
   showSecrets?: boolean;
+  /** an image of the daemon's user, whose root file system the sandbox has; and who runs in it */
+  image?: string;
+  user?: string;
   /** Requirements of pip's, such as `pandas==2.2`, in place of an environment; by the `leeward` command. */
   packages?: Iterable<string>;
   /** What it may reach: a policy of the daemon's configuration. */

@@ -34,6 +34,7 @@ from leeward.spec.sandbox import Bind, SandboxSpec, View
 
 if TYPE_CHECKING:
     from leeward.spec.egress_policy import Policy
+    from leeward.spec.profiles.image import ImagePlan
 
 
 # Imported in functions: what not every start needs; 17 ms of processor time for all of it.
@@ -125,6 +126,7 @@ class Settings:
     show: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     host: HostPython | None = None  # the interpreter, if it is known already; otherwise `python_env` says which
+    image: ImagePlan | None = None  # the image whose root file system the sandboxes have
     room: int = 0  # workers that may be made for sessions; for a daemon's first pool the engine has its own argument
     patience: Patience = field(default_factory=Patience)
 
@@ -171,10 +173,15 @@ def prepare(settings: Settings, driver: Driver) -> tuple[SandboxSpec, ZygotePlan
     host = settings.host or interpreter.find(settings.python_env)
     spec = with_what_can_be_covered(
         spec_of(settings, host, memory_counted=driver.memory_counted, pinned=driver.affinity_fixed))
+    shown, environment = _backstage_view(spec), spec.environment
+    if settings.image is not None:
+        from leeward.spec.profiles.image import image
+
+        spec = image(spec, settings.image)  # the zygote itself runs on the host's files
     return spec, ZygotePlan(
         import_path=import_path(host.backing), preload=spec.preload, bare=not host.env,
-        executable=spec.executable, environment=spec.environment, rehearse=settings.rehearse, warm=settings.warm,
-        view=_backstage_view(spec), modules=modules(host.backing), idle_threads=libraries.IDLE)
+        executable=spec.executable, environment=environment, rehearse=settings.rehearse, warm=settings.warm,
+        view=shown, modules=modules(host.backing), idle_threads=libraries.IDLE)
 
 
 def _backstage_view(spec: SandboxSpec) -> View:

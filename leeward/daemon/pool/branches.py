@@ -28,6 +28,7 @@ from leeward.daemon.pool.workforce import Workforce
 from leeward.daemon.pool.zygotes import FreshZygotes, Zygotes
 from leeward.daemon.run.live_runner import Awake
 from leeward.daemon.run.report import Report
+from leeward.daemon.worker.layers import RootLayers
 from leeward.daemon.worker.terms import WorkerSettings
 from leeward.daemon.worker.worker import Worker
 from leeward.daemon.worker.zygote import Term
@@ -66,6 +67,8 @@ class Branch:
         self._mending: Timer | None = None
         self._closing = False
         self._ways_out = engine.exits.ways(settings, confinement)
+        image = spec.view.root
+        self._layers = None if image is None or not image.handed else RootLayers(engine.opener, image.layers)
         self.problem: tuple[str, str] | None = None
         self.stood = False  # a runner was made
         self.zygotes: Zygotes | FreshZygotes
@@ -97,9 +100,10 @@ class Branch:
         group = driver.worker(slot, uid, settings.limits)
         spares, jobs = (0, 1) if settings.fresh_layout else (settings.spares, settings.recycle_after)
         spares = 0 if lean else spares
-        terms = WorkerSettings(settings.limits, self.spec.uid, spares, jobs,
+        terms = WorkerSettings(settings.limits, (self.spec.uid, self.spec.gid), spares, jobs,
                                self.confinement.degraded, self.patience, self._engine.supervisor, settings.results,
-                               settings.session_grace, self._ways_out, self._awake)
+                               settings.session_grace, self._ways_out, self._awake,
+                               self._layers)
         try:
             worker = Worker(self._reactor, slot, (uid, gid), group, terms, workforce)
         except OSError:

@@ -71,7 +71,7 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
     program = chosen(terminal=spec.view.terminals > 0)
     on_terminal = chosen(terminal=True) if settings.sandboxes else None
     plan = WorkerPlan(
-        uid=spec.uid, hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
+        uid=spec.uid, gid=spec.gid, hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
         rlimits=rlimits.plan(settings.limits, settings.ceilings), landlock=rules, seccomp=program.insns,
         init_seccomp=filters.init_program(arch), watched=not driver.memory_counted, enterable=settings.sandboxes,
         terminal_seccomp=b"" if on_terminal is None else on_terminal.insns, rehearse=settings.rehearse,
@@ -83,7 +83,7 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
                        "ids": "one for all workers" if shared else "one for each worker",
                        # Those that one job can use up for all others: docs/decisions/0118.
                        "not_kept_apart": ["descriptors in flight", "pipes"] if shared else []},
-        "mounts": {"state": "active", "root": "tmpfs, read-only", "binds": len(spec.view.binds)},
+        "mounts": {"state": "active", "root": _root(spec), "binds": len(spec.view.binds)},
         "landlock": {"state": "active" if rules.abi else "missing", "abi": rules.abi, "rules": len(rules.rules)},
         "seccomp": {"state": "active", "rules": program.rules, "instructions": program.instructions},
         "cgroup": {"state": "degraded" if driver.degraded else "active", "driver": driver.name, **driver.detail,
@@ -92,6 +92,10 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
     degraded = (*(("landlock",) if not rules.abi else ()), *(("cgroup",) if driver.degraded else ()))
     return Confinement(plan, first_id, room, further, jobs, layers, degraded, spec.seal,
                        rlimits.granted_watches() if shared or not driver.memory_counted else 0)
+
+
+def _root(spec: SandboxSpec) -> str:
+    return "tmpfs, read-only" if spec.view.root is None else f"overlay of {len(spec.view.root.layers)} layers"
 
 
 def of_one_user() -> bool:

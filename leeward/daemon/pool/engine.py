@@ -23,6 +23,7 @@ from leeward.daemon.pool.ways_out import Exits
 from leeward.daemon.pool.zygotes import EventLog
 from leeward.daemon.run.report import Report
 from leeward.daemon.supervisor import Supervisor
+from leeward.daemon.worker.opener import Opener
 from leeward.daemon.worker.orphans import reap_orphans
 from leeward.daemon.worker.worker import Worker
 from leeward.errors import LeewardError, Unsupported, told_with_type
@@ -71,6 +72,7 @@ class Engine:
         self.confinement: Confinement
         self.logs_jobs = False  # the log has a line of level info for each job, not only for those that ended badly
         self.exits = Exits(reactor, log)
+        self.opener = Opener(reactor, tuple)  # of images' layers, of which none is a client's; starts with the first order
 
     def start(self) -> bool:
         """
@@ -220,7 +222,7 @@ class Engine:
             steps += [*(branch.stop for branch in everyone), self.branches.stop,
                       *(partial(branch.pool.drain, 0.0, lambda: None) for branch in everyone),
                       *(branch.pool.workforce.retire_all for branch in everyone),
-                      self._await_workers, self.exits.close, *(branch.zygotes.end for branch in everyone)]
+                      self._await_workers, self.exits.close, self.opener.close, *(branch.zygotes.end for branch in everyone)]
         if hasattr(self, "supervisor"):
             steps += [partial(self._reactor.forget, self.supervisor.fileno()), self.supervisor.close]
         self._reactor.barrier.steps(*steps, reap_orphans, self._close_driver)

@@ -81,6 +81,33 @@ def key_of(request: Execute | SessionOpen) -> PoolKey:
     return PoolKey(request.profile or DEFAULT_PROFILE, request.environment, request.egress)
 
 
+def image_of(profile: str, config: Config) -> str:
+    """The image that *profile* has by the configuration; "" for none."""
+    own = config.profiles.get(profile)
+    return "" if own is None else own.image
+
+
+def sandbox_key(request: SandboxOpen, config: Config) -> PoolKey:
+    """Return the key of a sandbox's pool; BadRequest for what doesn't go with an image."""
+    image = request.image or image_of(request.profile, config)
+    if not image:
+        return PoolKey(request.profile, request.environment, request.egress)
+    for what, asked in (("environment", request.environment), ("mounts", request.mounts), ("home", request.home),
+                        ("hide", request.hide), ("protect", request.protect), ("pin", request.pin),
+                        (f"the profile {request.profile!r}", request.profile == SHELL
+                         or may_have_home(request.profile, config.profiles))):
+        if asked:
+            raise BadRequest(f"{what} and image don't go together: files of the host aren't shown in an image yet")
+    return PoolKey(request.profile, "", request.egress, image, request.user)
+
+
+def in_image(key: PoolKey) -> None:
+    """BadRequest if a sandbox of *key* has an image's root: code and kernels would run by the host's interpreter."""
+    if key.image:
+        raise BadRequest("execute and kernels don't run in an image yet, only programs: run(['python3', '-c', CODE])"
+                         " starts the image's own interpreter, if it has one")
+
+
 def hiding(request: SandboxOpen, mounts: Mounts | None, user: tuple[int, int]) -> Mounts:
     """Return *mounts*, if there are any, with the names added that a sandbox of the profile `shell` hides."""
     made = mounts or Mounts(user=user)
@@ -96,7 +123,7 @@ def home_of(request: SandboxOpen, spec: SandboxSpec | None, config: Config) -> H
     profile's.
     """
     if not may_have_home(request.profile, config.profiles):
-        if request.user or request.hide:
+        if (request.user and not (request.image or image_of(request.profile, config))) or request.hide:
             raise BadRequest(f"user and hide are of the profile {AGENT!r}, and of those with a home as it has")
         return without_home(request.protect, request.pin, request.mounts)
     if not (request.home or request.user or request.hide or request.profile == AGENT):
@@ -148,6 +175,7 @@ def place_of(server: Server, request: Execute | SessionOpen, user: int) -> tuple
     if not (request.environment or request.egress or request.profile or request.policy):
         return server.jobs, config.limits, None
     policy = _narrowed(request.egress, request.policy, {}, operators(request, user, config))
+    in_image(replace(key_of(request), image=image_of(request.profile, config)))
     place = server.place(key_of(request))
     return place.pool, place.settings.limits, None if policy is None else policy[0]
 

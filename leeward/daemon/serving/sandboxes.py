@@ -35,7 +35,7 @@ from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused, Session
 from leeward.spec.job import Job
 from leeward.spec.limits import adjusted, of_sandbox
 from leeward.spec.outcome import Outcome
-from leeward.spec.pool_key import MAIN_POOL, PoolKey
+from leeward.spec.pool_key import MAIN_POOL
 from leeward.wire import sandbox_requests as wire
 from leeward.wire.answers import result_fields
 from leeward.wire.file_requests import FileRequest, call_of, weight
@@ -196,7 +196,7 @@ class Sandboxes:
     def _open(self, request: wire.SandboxOpen) -> None:
         flight, config, desk = self._flight, self._flight.server.config, self._desk
         host = profiles.check_view(request, flight.user, config)
-        key = PoolKey(request.profile, request.environment, request.egress)
+        key = profiles.sandbox_key(request, config)
         narrowed = profiles.narrowed(request, profiles.operators(request, flight.user, config))
         place = None if key == MAIN_POOL else flight.server.place(key)
         home = profiles.home_of(request, None if place is None else place.spec, config)
@@ -221,7 +221,8 @@ class Sandboxes:
             if home is not None:
                 mounts = mounts or Mounts(user=(flight.user, flight.connection.group))
                 mounts.home = home
-            facts = SandboxFacts(limits, request.env, request.metadata, key, request.cwd or _FOLDER, narrowed)
+            facts = SandboxFacts(limits, request.env, request.metadata, key,
+                                 request.cwd or (place and place.spec.cwd) or _FOLDER, narrowed)
             name = desk.open(flight.user, facts, opened,
                              idle=idle, lifetime=lifetime, most=flight.server.quotas.of(flight.user).sandboxes,
                              patience=config.queue_timeout,
@@ -321,6 +322,7 @@ class Sandboxes:
     def execute(self, request: wire.SandboxExecute, entry: SandboxEntry,
                  then: Callable[[], None] | None = None) -> None:
         flight, sandbox = self._flight, entry.sandbox.sandbox
+        profiles.in_image(sandbox.facts.key)
         if request.kernel and request.stdin:
             raise BadRequest("a kernel's request is code: it takes no stdin")
         calls.check_limits(request.limits)
@@ -345,6 +347,7 @@ class Sandboxes:
         call.taken_back = call.job.cancel
 
     def open_kernel(self, request: wire.KernelOpen, entry: SandboxEntry) -> Mapping[str, Any] | None:
+        profiles.in_image(entry.sandbox.sandbox.facts.key)
         if request.snapshot:
             snapshots.open_kernel(self._desk, self._flight, request, entry,
                                   partial(self._opened_kernel, request, entry.sandbox.sandbox))

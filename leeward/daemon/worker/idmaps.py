@@ -37,13 +37,14 @@ def first_worker_id(maps: Iterable[str], workers: int) -> int:
                       cure="map 65536 ids, or start leeward as another user than root")
 
 
-def write_id_maps(pid: int, inside: int, host_uid: int, host_gid: int) -> None:
+def write_id_maps(pid: int, inside: tuple[int, int], host_uid: int, host_gid: int) -> None:
     """
-    Write id maps with one user and one group: *inside* in the user namespace of *pid* is *host_uid* and *host_gid* on
-    the host. Only a process in the parent of that namespace may write them: if the zygote has its own user namespace, a
-    child of the daemon enters it, and may, because the daemon owns it. KernelRefusal names the file and the errno.
+    Write id maps with one user and one group: those of *inside* in the user namespace of *pid* are *host_uid* and
+    *host_gid* on the host. Only a process in the parent of that namespace may write them: if the zygote has its own user
+    namespace, a child of the daemon enters it, and may, because the daemon owns it. KernelRefusal names the file and
+    the errno.
     """
-    write_maps(pid, f"{inside} {host_uid} 1", f"{inside} {host_gid} 1", setgroups=False)
+    write_maps(pid, f"{inside[0]} {host_uid} 1", f"{inside[1]} {host_gid} 1", setgroups=False)
 
 
 def write_maps(pid: int, uid_map: str, gid_map: str, *, setgroups: bool) -> None:

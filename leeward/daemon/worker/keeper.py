@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import signal
+from collections.abc import Sequence
 from functools import partial
 
 from leeward.base.points import point
@@ -70,11 +71,14 @@ class Keeper:
         """
         self.pid, self._pidfd, self.memory = pid, pidfd, memory
 
-    def map(self, inside: int, ids: tuple[int, int]) -> None:
-        """Write the keeper's id maps, of *inside* to the host's *ids*, and let it continue; KernelRefusal, OSError."""
+    def map(self, inside: tuple[int, int], ids: tuple[int, int]) -> None:
+        """Write the keeper's id maps, of the ids *inside* to the host's *ids*; KernelRefusal, OSError."""
         self._sockets = os.open(f"/proc/{self.pid}/net/sockstat", os.O_RDONLY | os.O_CLOEXEC)
         write_id_maps(self.pid, inside, *ids)
-        self._channel.send(control.Mapped())
+
+    def go_on(self, layers: Sequence[int] = ()) -> None:
+        """Let the keeper continue, once its ids are mapped, with mounts of the *layers* of an image; OSError."""
+        self._channel.send(control.Mapped(), layers)
 
     def ready(self, fds: list[int], listeners: int = 0, certificates: bytes | None = None) -> bool:
         """

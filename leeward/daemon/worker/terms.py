@@ -13,6 +13,7 @@ from leeward.spec.limits import Limits
 if TYPE_CHECKING:
     from leeward.daemon.pool.begin import Patience
     from leeward.daemon.pool.pool import Ticket
+    from leeward.daemon.worker.layers import RootLayers
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -59,7 +60,7 @@ class WaysOut:
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
     limits: Limits
-    uid: int  # of jobs, in their user namespace
+    inside: tuple[int, int]  # the uid and gid of jobs, in their user namespace
     spares: int
     recycle_after: int  # jobs after which a worker is replaced
     degraded: tuple[str, ...]
@@ -69,3 +70,4 @@ class WorkerSettings:
     session_grace: float = 0.0  # seconds that a job of a session has after its time limit
     ways_out: WaysOut = field(default_factory=WaysOut)  # the broker, where there is egress
     awake: Awake = field(default_factory=Awake)  # live sandboxes that hold all their descriptors
+    layers: RootLayers | None = None  # an image's, if the daemon hands them to each keeper

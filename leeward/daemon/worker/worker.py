@@ -31,7 +31,7 @@ from leeward.daemon.worker.leasing import Leasing
 from leeward.daemon.worker.orphans import reap, reap_orphans
 from leeward.daemon.worker.terms import WorkerSettings
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
-from leeward.errors import KernelRefusal, LeewardError, PeerError
+from leeward.errors import LeewardError, PeerError
 from leeward.isolation.cgroup.entry import Leaf, WorkerGroup
 from leeward.wire import control
 
@@ -90,6 +90,7 @@ class Worker:
         self._doomed: str | None = None  # the reason to retire as soon as no job runs
         self._reason = ""  # to retire
         self._mending: Timer | None = None
+        self._stop_showing: Callable[[], None] | None = None  # while an image's layers are made the worker's
 
     # --- making ---------------------------------------------------------------
 
@@ -108,11 +109,30 @@ class Worker:
         if self.state is not WorkerState.MAKING:
             return
         try:
-            self.keeper.map(self._terms.uid, self.ids)
-        except (KernelRefusal, OSError) as error:
-            # Reported as a failure, so that the next try, which will fail as well, waits.
-            self._workforce.worker_failed(self, "namespaces", f"id maps: {error}")
-            self.retire(f"id maps: {error}")
+            self.keeper.map(self._terms.inside, self.ids)
+            if self._terms.layers is None:
+                self.keeper.go_on()
+            else:
+                self._stop_showing = self._terms.layers.show_as(self.ids, self._hand_over)
+        except (LeewardError, OSError) as error:
+            self._not_mapped(error)
+
+    def _hand_over(self, layers: list[int] | LeewardError) -> None:
+        """Let the keeper continue, with the mounts of an image's layers; they stay the caller's."""
+        self._stop_showing = None
+        if self.state is not WorkerState.MAKING:
+            return
+        try:
+            if isinstance(layers, LeewardError):
+                raise layers
+            self.keeper.go_on(layers)
+        except (LeewardError, OSError) as error:
+            self._not_mapped(error)
+
+    def _not_mapped(self, error: Exception) -> None:
+        # Reported as a failure, so that the next try, which will fail as well, waits.
+        self._workforce.worker_failed(self, "namespaces", f"id maps: {error}")
+        self.retire(f"id maps: {error}")
 
     # --- messages -------------------------------------------------------------
 
@@ -265,9 +285,14 @@ class Worker:
         self._reason = reason
         self._end_all()
 
+    def _stop_handing(self) -> None:
+        stop, self._stop_showing = self._stop_showing, None
+        if stop is not None:
+            stop()
+
     def _end_all(self) -> None:
         """Take all steps of retiring that are left."""
-        in_any_case(self.leasing.withdraw, self.keeper.close, self.keeper.kill,
+        in_any_case(self._stop_handing, self.leasing.withdraw, self.keeper.close, self.keeper.kill,
                     *(partial(self._let_go, runner) for runner in list(self.arming.runners.values())),
                     partial(self._reactor.soon, self._check))
 

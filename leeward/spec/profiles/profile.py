@@ -19,6 +19,7 @@ class Profile:
     loopback: bool | None = None  # as the configuration's keys of these names; None is the value of the configuration
     terminal: bool | None = None  # as the configuration's keys of these names; None is the value of the configuration
     home: str = ""  # the path that leads to /workspace and is HOME; "" for the base's
+    image: str = ""  # an image, whose root file system its sandboxes have; "" for the host's files
     min: int = 1  # workers that are kept while the profile is in use
     max: int = 4  # the most workers
 

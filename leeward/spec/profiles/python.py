@@ -95,6 +95,7 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
         preload=tuple(dict.fromkeys((*(WARM if warm else ()), *preload))),
         limits=limits,
         uid=uid,
+        gid=uid,
         environment=(
             ("PATH", ":".join((*((f"{host.env}/bin",) if host.env else ()),
                                *((_PYTHON_BIN,) if node or not host.env else ()), path))),

@@ -94,7 +94,7 @@ def shell(spec: SandboxSpec, binds: Sequence[Bind], links: Sequence[Symlink], *,
     view = spec.view
     more = [bind for bind in view.binds if bind.device or not any(within(bind.target, place) for place in there)]
     variables = tuple((name, value) for name, value in spec.environment if name not in _NOT_SET)
-    return replace(spec, profile=SHELL, uid=uid, host=True, environment=variables, view=replace(
+    return replace(spec, profile=SHELL, uid=uid, gid=uid, host=True, environment=variables, view=replace(
         view,
         binds=(*binds, *more),
         texts=tuple(text for text in view.texts if within(text.target, "/sys")),

@@ -31,6 +31,7 @@ LIMITS = {"timeout": "time"}
 #: Options of `exec` that aren't options of a client, with the reason.
 COMMANDS_OWN = {"--file": "is read into the code", "--put": "is read into files", "--into": "where files go",
                 "--show-secrets": "a sandbox of its own, of Sandbox's options", "--package": "is packages",
+                "--image": "as --show-secrets", "--user": "as --show-secrets",
                 "--json": "how the result is shown", "--network": "is allow_network",
                 "--raw": "how the result is shown", "--socket": "of the connection"}
 

@@ -131,7 +131,8 @@ def test_run_has_execs_options() -> None:
     """The same but for the socket, and with the daemon's own two."""
     both = {option.name for option in OPTIONS["exec"]} & {option.name for option in OPTIONS["run"]}
 
-    assert {"--environment", "--package", "--egress", "--network", "--profile", "--show-secrets", "--socket"} == {
+    assert {"--environment", "--package", "--egress", "--network", "--profile", "--image", "--user", "--show-secrets",
+            "--socket"} == {
         option.name for option in OPTIONS["exec"]} - both
     assert {"--config", "--allow-degraded"} == {option.name for option in OPTIONS["run"]} - both
     assert set(OPTIONS) == set(USAGE)

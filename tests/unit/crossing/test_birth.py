@@ -13,7 +13,7 @@ from leeward.crossing import birth
 from leeward.isolation import landlock
 from leeward.isolation.mounts import PROC_LINKS
 from leeward.isolation.plan import WorkerPlan
-from leeward.spec.sandbox import Bind, Scratch, Text, View
+from leeward.spec.sandbox import Bind, Root, Scratch, Text, View
 from leeward.wire import control
 
 VIEW = View(binds=(Bind("/usr", "/usr"),), texts=(), links=(), scratch=Scratch(("/tmp",)))
@@ -22,7 +22,7 @@ VIEW = View(binds=(Bind("/usr", "/usr"),), texts=(), links=(), scratch=Scratch((
 @pytest.fixture
 def plan() -> WorkerPlan:
     return WorkerPlan(
-        uid=1000, hostname="box", view=VIEW, scratch_bytes=1 << 20,
+        uid=1000, gid=1000, hostname="box", view=VIEW, scratch_bytes=1 << 20,
         rlimits=((resource.RLIMIT_NOFILE, 64, 64), (resource.RLIMIT_CORE, 0, 0)), landlock=landlock.plan(VIEW, 1),
         seccomp=bytes(8), init_seccomp=bytes(8))
 
@@ -128,3 +128,26 @@ def test_only_the_question_to_the_supervisor_is_a_first_runners(plan, monkeypatc
     assert ("self-check", Call.SECCOMP, (-errno.EACCES,)) == (made.layers[made.once + 1], after.call, after.answers)
     monkeypatch.setattr(birth, "PROVE_ONCE", False)
     assert 0 == birth.of(plan).once
+
+
+def test_an_images_root_is_entered_before_landlock_and_proved_by_a_detached_mount(plan):
+    """
+    The overlay of its layers, the uppermost first, on a tmpfs; the old root is unmounted; the file that shows that
+    Landlock holds is on a mount that no rule covers, made while mounts may be copied, and let go at the end.
+    """
+    view = replace(VIEW, binds=(), scratch=Scratch(("/dev/shm",)), root=Root(("/a", "/b"), (Text("/etc/hosts", b"x"),)))
+    made = birth.of(replace(plan, view=view, landlock=landlock.plan(view, 1)))
+    rows = list(zip(made.layers, made.table.steps, strict=True))
+    text = [str(step) for _, step in rows]
+    [overlay] = [row for row in text if "'overlay'" in row]
+
+    assert "lowerdir=/.layers/1:/.layers/0,upperdir=/.scratch/upper" in overlay
+    assert [("mounts", "pivot_root('.', '.')"), ("mounts", "umount2('.', 2)")] == [
+        (layer, str(step)) for layer, step in rows if step.call in (Call.PIVOT_ROOT, Call.UMOUNT2)]
+    [copied] = [layer for layer, step in rows if step.into is not None and "a detached /proc" == step.into.name]
+    [tried] = [number for number, row in enumerate(text) if row.startswith("openat(a detached /proc, 'self/stat'")]
+    assert ("mounts", "self-check") == (copied, made.layers[tried])
+    assert (-errno.EACCES,) == made.table.steps[tried].answers
+    assert "close(a detached /proc)" == text[tried + 1]
+    assert not birth.held(replace(plan, view=view, landlock=landlock.plan(view, 1)))
+    assert {"landlock": "a detached /proc: EACCES", "mounts": "/dev is read-only"}.items() <= report(made).items()

@@ -14,7 +14,7 @@ const ID = /^[a-z2-7]{26}$/;
 const WORKDIR = '/workspace';
 const SHELL = 'shell';
 const TERM = 'xterm-256color';
-const OPTIONS = ['socket', 'token', 'command', 'client', 'retryBusy', 'profile', 'environment', 'packages', 'egress', 'allowNetwork', 'policy', 'fetchPolicy', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'compare', 'copy', 'held', 'showSecrets', ...LIMITING];
+const OPTIONS = ['socket', 'token', 'command', 'client', 'retryBusy', 'profile', 'environment', 'packages', 'egress', 'allowNetwork', 'policy', 'fetchPolicy', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'compare', 'copy', 'held', 'showSecrets', 'image', 'user', ...LIMITING];
 
 /**
  * A sandbox that stays: files, processes and their output, until it is closed. The first call opens it; without `close` it
@@ -92,10 +92,10 @@ class Sandbox {
   }
 
   async open() {
-    const { env, metadata, profile, environment, packages = [], egress, showSecrets, idle, lifetime, memory, processes, descriptors, files, timeout, output, overflow } = this.options;
+    const { env, metadata, profile, environment, packages = [], egress, image, user, showSecrets, idle, lifetime, memory, processes, descriptors, files, timeout, output, overflow } = this.options;
     const { allowNetwork = false, held = false } = this.options;
     const kind = {
-      profile, environment, egress: egressOf(egress, allowNetwork), ...policies(this.options), ...(showSecrets ? { show_secrets: true } : {}),
+      profile, environment, image, user, egress: egressOf(egress, allowNetwork), ...policies(this.options), ...(showSecrets ? { show_secrets: true } : {}),
     };
     const common = { env: env && pairs(env, 'env'), metadata: metadata && pairs(metadata, 'metadata'), ...kind, idle, lifetime };
     // The command tells the current folder, the home and the variables for the profile `shell`, and installs packages.

@@ -28,6 +28,28 @@ def test_each_operation_is_judged():
     assert named <= OPERATIONS.keys()
 
 
+def test_each_field_of_what_begins_is_judged():
+    """A new field might name something of the server's user that isn't the tenant's: think about it in the face first."""
+    whole = {op: set(OPERATIONS[op].checks) for op in ("sandbox_open", "session_open", "execute")}
+    same = {"egress", "environment", "limits", "policy", "profile"}
+
+    assert same | {"cwd", "dock", "env", "fetch_policy", "held", "hide", "home", "idle", "image", "lifetime", "metadata",
+                   "mounts", "pin", "protect", "show_secrets", "user"} == whole["sandbox_open"]
+    assert same | {"idle"} == whole["session_open"]
+    assert same | {"args", "code", "collect", "display", "env", "files", "functions", "label", "module", "name", "session",
+                   "stdin"} == whole["execute"]
+
+
+def test_no_image_and_no_folder_is_a_tenants():
+    async def test(played):
+        for number, field in enumerate(({"image": "debian"}, {"mounts": [["/etc", "/etc", 0]]}, {"dock": 1}), 1):
+            await played.says(id=number, op="sandbox_open", **field)
+            assert "bad_request" == played.given[-1]["error"]["kind"]
+        assert ["keep_results"] == played.ops()
+
+    run(test)
+
+
 def test_what_is_about_this_connection_names_no_sandbox():
     from leeward.apps.serve.wire_face import ABOUT_SANDBOXES, PLAIN
 

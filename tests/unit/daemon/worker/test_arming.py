@@ -99,7 +99,7 @@ def serving() -> Iterator[Callable[[int], tuple[Worker, Clock, Group, Pool]]]:
 
     def make(number: int) -> tuple[Worker, Clock, Group, Pool]:
         clock, group, pool = Clock(), Group(number), Pool()
-        terms = WorkerSettings(Limits(), 0, 1, 1000, (), Patience(), Mock())
+        terms = WorkerSettings(Limits(), (0, 0), 1, 1000, (), Patience(), Mock())
         worker = Worker(clock, 0, (0, 0), group, terms, pool)  # type: ignore[arg-type]
         keeper = Channel.adopt(os.dup(worker.order()[1][0]))
         made.append((worker, keeper))

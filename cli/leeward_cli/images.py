@@ -1,0 +1,145 @@
+"""`leeward image`: imports, lists and removes root file systems, as the user whose daemon uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+import click
+
+from leeward.apps.images.sources import find
+from leeward.apps.images.store import Images, ImportProgress
+from leeward.apps.images.streams import ImageBounds
+from leeward.daemon.config_sources import load
+from leeward.errors import LeewardError, quoted
+from leeward.spec.stored import default_folder
+from leeward_cli import progress
+from leeward_cli.messages import complain
+from leeward_cli.terminal_rows import fields
+
+_CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+#: Columns of a progress bar.
+_BAR = 24
+
+
+@click.group("image")
+def image() -> None:
+    """Keep images: root file systems for --image of sandboxes."""
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 20):.1f} MiB"
+
+
+def _open(config_file: str | None) -> Images:
+    config = load(config_file)
+    folder = config.images_folder or default_folder(os.environ, os.geteuid(), "images")
+    return Images(folder, config.images_size)
+
+
+def _bar(far: ImportProgress, began: float) -> str:
+    """How far an import is, and how fast."""
+    rate = far.done / (1 << 20) / max(time.monotonic() - began, 0.001)
+    if not far.total:
+        return f"{_size(far.done)}, {rate:.0f} MiB/s"
+    share = min(1.0, far.done / far.total)
+    filled = "#" * int(_BAR * share)
+    return f"[{filled:<{_BAR}}] {_size(far.done)} of {_size(far.total)}, {rate:.0f} MiB/s"
+
+
+@image.command("import")
+@click.argument("source", metavar="FILE|FOLDER", type=click.Path(exists=True))
+@click.option("--name", required=True, help="The image's name.")
+@click.option("--tag", default="", help="The image to take from an archive that holds several.")
+@_CONFIG
+def import_(source: str, name: str, tag: str, config_file: str | None) -> int:
+    """
+    Import an image: an OCI layout or its archive, an archive of `docker save`, a tar of a root, or a folder with one.
+
+    Each layer is unpacked once, after bounds and digests were checked. A name that exists stands for the new image from
+    its pool's next start on. Devices, set-id bits, extended attributes and owners aren't kept.
+    """
+    store, bounds, far, began = _open(config_file), ImageBounds(), ImportProgress(), time.monotonic()
+    with progress.Progress(f"importing {quoted(source)}", lambda: _bar(far, began)):
+        with store.locked(shared=True):  # makes the folder
+            pass
+        with find(source, bounds, tag, spool=store.folder) as found:
+            made, left = store.add(name, found, os.path.abspath(source), far, bounds)
+    told = "".join(f", without {number} {what}" for what, number in sorted(left.items()))
+    click.echo(f"{name}: {len(made.layers)} layers, {_size(store.size_of(made))}, in {time.monotonic() - began:.1f} s{told}")
+    return 0
+
+
+@image.command("list")
+@_CONFIG
+@_JSON
+def list_(config_file: str | None, as_json: bool) -> int:
+    """List the images: name, layers, size and time of import."""
+    store = _open(config_file)
+    rows: list[dict[str, Any]] = [
+        {"name": name, "image": made.hash if made else "", "layers": len(made.layers) if made else 0,
+         "size": store.size_of(made) if made else 0, "created": made.created if made else 0}
+        for name, made in store.names().items()]
+    if as_json:
+        click.echo(json.dumps(rows))
+        return 0
+    if not rows:
+        complain("there is no image; `leeward image import` makes one")
+    width = max([len(row["name"]) for row in rows] + [4])
+    for row in rows:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])) if row["created"] else "unusable"
+        click.echo(f"{row['name']:<{width}}  {row['layers']:>3} layers  {_size(row['size']):>10}  {when}")
+    return 0
+
+
+@image.command("show")
+@click.argument("name")
+@_CONFIG
+@_JSON
+def show(name: str, config_file: str | None, as_json: bool) -> int:
+    """Show the layers of the image NAME, and how its programs are started."""
+    store = _open(config_file)
+    made = store.image(name)
+    try:
+        uid, gid, home = made.identity("")
+    except LeewardError:
+        uid, gid, home = -1, -1, ""
+    found = {"name": name, "image": made.hash, "source": made.source, "created": made.created, "size": store.size_of(made),
+             "user": made.config.user or "root", "uid": uid, "gid": gid, "home": home, "cwd": made.config.cwd,
+             "entrypoint": list(made.config.entrypoint), "cmd": list(made.config.cmd),
+             "env": [f"{key}={value}" for key, value in made.config.env], "layers": list(made.layers)}
+    click.echo(json.dumps(found) if as_json else "\n".join(fields(found, 12)))
+    return 0
+
+
+@image.command("remove")
+@click.argument("name")
+@_CONFIG
+def remove(name: str, config_file: str | None) -> int:
+    """Remove NAME. Its layers are removed by `prune`, if no other image has them."""
+    _open(config_file).remove(name)
+    return 0
+
+
+@image.command("prune")
+@_CONFIG
+def prune(config_file: str | None) -> int:
+    """Remove images without a name, their layers, and what was never finished."""
+    gone, size, busy = _open(config_file).prune()
+    stay = f", {busy} stay: a daemon has used them since it started" if busy else ""
+    click.echo(f"{gone} layers removed, {_size(size)}{stay}")
+    return 0
+
+
+@image.command("export")
+@click.argument("name")
+@click.argument("file", type=click.Path(exists=False))
+@_CONFIG
+def export(name: str, file: str, config_file: str | None) -> int:
+    """Write the image NAME to the new FILE, as an archive of an OCI layout. All files in it belong to root."""
+    with progress.Progress(f"exporting {name}"):
+        _open(config_file).export(name, file)
+    return 0

@@ -1,0 +1,315 @@
+"""
+The user's images: layers that are unpacked once, and names for what they make together.
+
+Owns:      a folder of mode 0700, and a lock in it that whoever changes something holds, one at a time. A layer has its
+           name when its digests were checked, an image's record comes last; what a process left half-made is removed
+           by the next one.
+Blocks:    while another process imports or removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from leeward._native.beneath import open_beneath, open_in_root
+from leeward.apps.images import packing, unpacking
+from leeward.apps.images.sources import FoundImage, Packed
+from leeward.apps.images.streams import BadImage, ImageBounds, Plain
+from leeward.errors import BadRequest, quoted
+from leeward.spec import images
+from leeward.spec.images import Image, LayerRecord
+
+#: Bytes of /etc/passwd and /etc/group in an image that are read.
+_MOST_USERS = 1 << 20
+_REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+@dataclass
+class ImportProgress:
+    """How far an import is: stored bytes that were read, of how many (0 if nobody knows)."""
+
+    done: int = 0
+    total: int = 0
+
+    def passed(self, size: int) -> None:
+        self.done += size
+
+
+class Images:
+    """The images in *folder*, which may take *size* bytes together. Several processes may use it at once."""
+
+    def __init__(self, folder: str, size: int = 20 << 30) -> None:
+        self.folder, self.size = folder, size
+
+    # --- looking ----------------------------------------------------------------------
+
+    def names(self) -> dict[str, Image | None]:
+        """Each name with its image; None for one whose record can't be read."""
+        found: dict[str, Image | None] = {}
+        for entry in sorted(self._list("names")):
+            name, ending = os.path.splitext(entry)
+            if ending == ".json":
+                found[name] = None
+                with contextlib.suppress(BadRequest):
+                    found[name] = self.image(name)
+        return found
+
+    def image(self, name: str) -> Image:
+        """The image that *name* stands for; BadRequest if there is none, or its record can't be read."""
+        data = _read(images.name_path(self.folder, name))
+        if data is None:
+            known = ", ".join(entry.removesuffix(".json") for entry in sorted(self._list("names"))[:32]) or "none"
+            raise BadRequest(f"there is no image {name!r}; there are: {known}")
+        written = _read(images.image_path(self.folder, images.read_name(data)))
+        if written is None:
+            raise BadRequest(f"the image {name!r} was removed; import it again")
+        return images.read_image(written)
+
+    def layer(self, digest: str) -> LayerRecord | None:
+        """The record of a layer; None if there is none, or it isn't finished."""
+        data = _read(images.layer_record_path(self.folder, digest))
+        return None if data is None else images.read_layer(data)
+
+    def size_of(self, image: Image) -> int:
+        """Bytes of the files in the layers of *image*, of which others may have some."""
+        return sum(layer.size for layer in map(self.layer, set(image.layers)) if layer is not None)
+
+    def used(self) -> int:
+        digests = {entry.removesuffix(".json") for entry in self._list("layers") if entry.endswith(".json")}
+        return sum(layer.size for layer in map(self.layer, filter(images.is_digest, digests)) if layer is not None)
+
+    # --- changing ---------------------------------------------------------------------
+
+    def add(self, name: str, found: FoundImage, source: str, progress: ImportProgress,
+            bounds: ImageBounds) -> tuple[Image, dict[str, int]]:
+        """
+        Unpack those layers of *found* that aren't there, and give the image its *name*. Returns it, and what was left
+        out of its layers.
+
+        Raises:
+            BadImage: a layer is broken, hostile, beyond *bounds*, or has another digest. Nothing is left of it.
+            BadRequest: the name isn't valid, or images take too much room.
+        """
+        place = images.name_path(self.folder, name)
+        progress.total = sum(packed.size for packed in found.layers)
+        with self.locked():
+            digests = tuple(self._have(packed, progress, bounds) for packed in found.layers)
+            self._check_implied(digests)
+            image = Image(digests, found.config, images.users_of(self._file(digests, b"etc/passwd")),
+                          images.groups_of(self._file(digests, b"etc/group")), source, int(time.time()))
+            image.identity("")  # BadRequest for a user that isn't there
+            _write(images.image_path(self.folder, image.hash), images.write_image(image))
+            _write(place, images.write_name(image.hash))
+        left: dict[str, int] = {}
+        for layer in map(self.layer, digests):
+            for what, number in (layer.left_out.items() if layer is not None else ()):
+                left[what] = left.get(what, 0) + number
+        return image, left
+
+    def remove(self, name: str) -> None:
+        """Remove *name*; BadRequest if there is none. Its layers stay until `prune`."""
+        with self.locked():
+            try:
+                os.unlink(images.name_path(self.folder, name))
+            except FileNotFoundError:
+                raise BadRequest(f"there is no image {name!r}") from None
+
+    def prune(self) -> tuple[int, int, int]:
+        """
+        Remove images without a name, layers of no image, and what was never finished. Returns how many layers were
+        removed, their bytes, and how many stay since a daemon uses them.
+        """
+        gone = size = busy = 0
+        with self.locked():
+            hashes = set()
+            for entry in self._list("names"):
+                with contextlib.suppress(BadRequest):
+                    hashes.add(images.read_name(_read(os.path.join(self.folder, "names", entry)) or b""))
+            wanted = set[str]()
+            for entry in self._list("images"):
+                path = os.path.join(self.folder, "images", entry)
+                if entry.removesuffix(".json") in hashes:
+                    with contextlib.suppress(BadRequest):
+                        wanted |= set(images.read_image(_read(path) or b"").layers)
+                        continue
+                os.unlink(path)
+            for digest in sorted({entry.split(".")[0] for entry in self._list("layers")} - wanted):
+                if self._in_use(digest):
+                    busy += 1
+                    continue
+                with contextlib.suppress(BadRequest):
+                    layer = self.layer(digest)
+                    size += layer.size if layer is not None else 0
+                self._discard(digest)
+                gone += 1
+        return gone, size, busy
+
+    def export(self, name: str, path: str) -> None:
+        """
+        Write the image *name* to the file *path*, which is new, as an archive of an OCI layout. Its layers are packed
+        anew, with root as the owner of all files: their digests are others than those of the import.
+        """
+        with self.locked(shared=True):
+            image = self.image(name)
+            packing.write(path, [images.layer_path(self.folder, digest) for digest in image.layers], image.config, name)
+
+    @contextlib.contextmanager
+    def locked(self, *, shared: bool = False) -> Iterator[None]:
+        """A context in which no other process changes something; the kernel ends it with the process."""
+        for part in ("layers", "images", "names"):
+            os.makedirs(os.path.join(self.folder, part), mode=0o700, exist_ok=True)
+        os.chmod(self.folder, 0o700)
+        fd = os.open(os.path.join(self.folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    # --- layers -----------------------------------------------------------------------
+
+    def _have(self, packed: Packed, progress: ImportProgress, bounds: ImageBounds) -> str:
+        """The digest of the layer *packed*, which is unpacked unless it is there."""
+        if packed.diff_id and self.layer(packed.diff_id) is not None:
+            progress.passed(packed.size)
+            return packed.diff_id
+        used = self.used()
+        room = min(bounds.size, self.size - used)
+        if room <= 0:
+            raise BadRequest(f"images have {used} bytes of the {self.size} that they may have (images_size):"
+                             " `leeward image prune` removes those without a name")
+        half = os.path.join(self.folder, "layers", "half")
+        _remove(half)
+        os.mkdir(half, 0o755)
+        try:
+            with packed.open() as source:
+                plain = Plain(source, ImageBounds(room, bounds.names, bounds.depth, bounds.ratio), progress.passed)
+                fd = os.open(half, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    done = unpacking.unpack(plain, fd, bounds)
+                finally:
+                    os.close(fd)
+            for what, wanted, got in (("digest", packed.digest, plain.digest), ("diff_id", packed.diff_id, plain.diff_id)):
+                if wanted not in ("", got):
+                    raise BadImage(f"a layer has the {what} {got}, and should have {wanted}")
+            digest = plain.diff_id
+            if self.layer(digest) is None:
+                self._discard(digest)
+                os.rename(half, images.layer_path(self.folder, digest))
+                implied = tuple(sorted(path.decode("utf-8", "surrogateescape") for path in done.implied))
+                _write(images.layer_record_path(self.folder, digest),
+                       images.write_layer(LayerRecord(done.size, done.names, implied, done.left_out)))
+            return digest
+        finally:
+            _remove(half)
+
+    def _check_implied(self, digests: Sequence[str]) -> None:
+        """
+        Refuse layers that write through a link of a lower one: unpacked by itself, such a layer has a folder there,
+        which would cover the link.
+        """
+        for number, digest in enumerate(digests):
+            layer = self.layer(digest)
+            for path in layer.implied if layer is not None and number else ():
+                for lower in reversed(digests[:number]):
+                    mode = self._mode(lower, path.encode("utf-8", "surrogateescape"))
+                    if mode and stat.S_ISLNK(mode):
+                        raise BadImage(f"a layer writes through {quoted(path)[:200]}, a link in a lower layer; "
+                                       "`docker save`, or an export of the merged root, has none such")
+                    if mode:
+                        break
+
+    def _mode(self, digest: str, path: bytes) -> int:
+        """The mode of *path* in a layer, not through links; 0 if it isn't there."""
+        with self._root(digest) as root:
+            try:
+                fd = open_beneath(root, path, os.O_PATH | os.O_NOFOLLOW)
+            except OSError:
+                return 0
+            try:
+                return os.fstat(fd).st_mode
+            finally:
+                os.close(fd)
+
+    def _file(self, digests: Sequence[str], path: bytes) -> bytes:
+        """The beginning of the regular file *path* in the topmost layer that has the name; b"" if there is none."""
+        for digest in reversed(digests):
+            with self._root(digest) as root:
+                try:
+                    fd = open_in_root(root, path, _REGULAR)
+                except FileNotFoundError:
+                    continue
+                except OSError:  # a whiteout, a link
+                    return b""
+                with open(fd, "rb") as file:
+                    return file.read(_MOST_USERS) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        return b""
+
+    @contextlib.contextmanager
+    def _root(self, digest: str) -> Iterator[int]:
+        fd = os.open(images.layer_path(self.folder, digest), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _discard(self, digest: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(images.layer_record_path(self.folder, digest))
+        _remove(images.layer_path(self.folder, digest))
+
+    def _in_use(self, digest: str) -> bool:
+        """Whether a daemon holds the lock of the layer's record."""
+        try:
+            fd = os.open(images.layer_record_path(self.folder, digest), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def _list(self, part: str) -> list[str]:
+        try:
+            return [name for name in os.listdir(os.path.join(self.folder, part)) if not name.startswith(".")]
+        except FileNotFoundError:
+            return []
+
+
+def _remove(path: str) -> None:
+    if os.path.lexists(path):  # chmod -R and rm -rf follow no links, and remove trees of any depth
+        for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            subprocess.run([*words, "--", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL, check=False)
+        if os.path.lexists(path):
+            shutil.rmtree(path)  # raises the reason
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with open(fd, "rb") as file:
+        return file.read(images.MOST_WRITTEN + 1)
+
+
+def _write(path: str, data: bytes) -> None:
+    """Write the file at once, as a whole."""
+    half = f"{path}.half"
+    with open(half, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(half, path)

@@ -1,0 +1,194 @@
+"""A layer's bytes as they are read: decompressed in pieces, hashed in both forms, and bounded."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import hashlib
+import importlib
+import lzma
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from leeward.errors import BadRequest, LeewardError, Unsupported
+
+#: Bytes that are read, decompressed or written at a time.
+PIECE = 1 << 20
+#: Bytes of which no ratio is asked: small layers may be zeros.
+_FREE = 64 << 20
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+class BadImage(BadRequest):
+    """An image's bytes aren't what they should be, or ask for more than an image may."""
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ImageBounds:
+    """
+    What one image may ask for.
+
+    Attributes:
+        size: bytes of its layers, decompressed.
+        names: files, folders and links.
+        depth: folders in each other.
+        ratio: bytes for each compressed one, beyond the first 64 MiB.
+    """
+
+    size: int = 20 << 30
+    names: int = 2_000_000
+    depth: int = 256
+    ratio: int = 200
+
+
+class _Gzip:
+    """zlib's decompressor, with the interface of the others."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(31)
+        self.needs_input = True
+
+    def decompress(self, data: bytes, most: int) -> bytes:
+        made = self._inner.decompress(self._inner.unconsumed_tail + data, most)
+        self.needs_input = not self._inner.unconsumed_tail and len(made) < most
+        return made
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+
+def _zstd() -> Any:
+    for module in ("compression.zstd", "backports.zstd"):  # Python 3.14; else optional, and part of no extra
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(module).ZstdDecompressor()
+    raise Unsupported("layers in zstd", have="a Python without the module", need="Python 3.14 or backports.zstd",
+                      cure="`skopeo copy --dest-compress-format gzip`, or pip install backports.zstd")
+
+
+_DECODERS: dict[str, Callable[[], Any]] = {"gzip": _Gzip, "bzip2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor,
+                                           "zstd": _zstd}
+
+
+class Plain:
+    """
+    The decompressed bytes of *source*, which may be compressed or not. Can be read forward only, in pieces; any
+    `read` and `seek` raises BadImage if the bytes are broken, or more than *bounds* allows.
+
+    Args:
+        source: gives the stored bytes.
+        bounds: those of the image.
+        passed: called with the number of stored bytes of each piece.
+    """
+
+    def __init__(self, source: Readable, bounds: ImageBounds, passed: Callable[[int], object] = int) -> None:
+        self._source, self._bounds, self._passed = source, bounds, passed
+        self._stored, self._made = hashlib.sha256(), hashlib.sha256()
+        self._taken = self._given = self._position = 0
+        self._piece, self._at = b"", 0
+        self.last = b""  # what `read` gave last
+        self._first = self._take()
+        kind = next((name for magic, name in _MAGIC.items() if self._first.startswith(magic)), "")
+        self._make = _DECODERS.get(kind)
+        self._decoder = self._make() if self._make is not None else None
+        self.compressed = self._decoder is not None
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the stored bytes that were read, in hexadecimal digits; `diff_id` is that of the plain ones."""
+        return self._stored.hexdigest()
+
+    @property
+    def diff_id(self) -> str:
+        return self._made.hexdigest()
+
+    @property
+    def size(self) -> int:
+        return self._given
+
+    # --- as a file for tarfile ------------------------------------------------------
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, position: int) -> None:
+        if position < self._position:
+            raise BadImage("an archive leads back to what was read already")
+        while self._position < position:
+            if not self.piece(position - self._position):
+                raise BadImage("an archive ends early")
+
+    def read(self, size: int) -> bytes:
+        """*size* bytes, fewer at the end; BadImage if more are asked for than a header may have."""
+        if not 0 <= size <= PIECE:
+            raise BadImage("a header of an archive is longer than 1 MiB")
+        found = self.piece(size)
+        if len(found) < size:
+            parts = [found]
+            while size > sum(map(len, parts)) and (more := self.piece(size - sum(map(len, parts)))):
+                parts.append(more)
+            found = b"".join(parts)
+        self.last = found
+        return found
+
+    def piece(self, most: int) -> bytes:
+        """At least one byte and at most *most*; none at the end."""
+        if self._at == len(self._piece):
+            self._piece, self._at = self._next(), 0
+            self._given += len(self._piece)
+            self._made.update(self._piece)
+            if self._given > self._bounds.size:
+                raise BadImage(f"the image has more than {self._bounds.size} bytes")
+            if self.compressed and self._given > _FREE + self._bounds.ratio * self._taken:
+                raise BadImage(f"a layer unpacks to more than {self._bounds.ratio} times its size")
+        found = self._piece[self._at:self._at + most]
+        self._at += len(found)
+        self._position += len(found)
+        return found
+
+    def drain(self) -> None:
+        """Read to the end, so that the hashes are of all of it."""
+        while self.piece(PIECE):
+            pass
+
+    # --- decompressing --------------------------------------------------------------
+
+    def _take(self) -> bytes:
+        data = self._source.read(PIECE)
+        self._stored.update(data)
+        self._taken += len(data)
+        self._passed(len(data))
+        return data
+
+    def _next(self) -> bytes:
+        data, self._first = self._first, b""
+        if self._decoder is None or self._make is None:
+            return data or self._take()
+        try:
+            while True:
+                if self._decoder.eof:  # another member may follow, or zeros that fill a block
+                    data = self._decoder.unused_data + data
+                    while not (data := data.lstrip(b"\0")):
+                        if not (data := self._take()):
+                            return b""
+                    self._decoder = self._make()
+                elif self._decoder.needs_input and not (data := data or self._take()):
+                    raise BadImage("a compressed layer ends early")
+                made: bytes = self._decoder.decompress(data, PIECE)
+                data = b""
+                if made:
+                    return made
+        except LeewardError:
+            raise
+        except Exception as error:  # each decompressor has its own
+            raise BadImage(f"a layer can't be decompressed ({type(error).__name__})") from None

@@ -1,0 +1,88 @@
+"""
+Images by their names, for pools: `leeward image` has checked and unpacked them, in a folder of the daemon's user.
+
+Opens no file in a layer. The records that are read belong to the daemon's user, and nobody else may write there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from leeward._native.memfd import memory_file
+from leeward.errors import BadRequest, PoolFailed, Unsupported
+from leeward.isolation import ownership
+from leeward.spec import images
+from leeward.spec.profiles.image import ImagePlan
+from leeward.wire import control
+
+#: Layers whose records are locked, at most.
+_MOST_HELD = 512
+
+
+def find(folder: str, name: str, user: str, held: dict[str, int]) -> ImagePlan:
+    """
+    The image *name* in *folder*, for *user*, "" for its own. *held* gets descriptors that lock its layers against
+    `leeward image prune`, until this daemon ends or has used many others since.
+
+    Raises:
+        BadRequest: there is no such image or user.
+        PoolFailed: the image can't be used.
+        Unsupported: this kernel can't show images.
+    """
+    _check_kernel()
+    data = _read(images.name_path(folder, name))
+    if data is None:
+        raise BadRequest(f"image {name!r} is unknown; `leeward image list` shows those that are there, and `leeward image"
+                         " import` makes others")
+    try:
+        written = _read(images.image_path(folder, images.read_name(data)))
+        if written is None:
+            raise BadRequest("it was removed; `leeward image import` makes it again")
+        image = images.read_image(written)
+        paths = tuple(os.path.realpath(images.layer_path(folder, digest)) for digest in image.layers)
+        ownership.check(os.path.join(os.path.realpath(folder), "layers"), "image")
+        for digest in image.layers:
+            _hold(images.layer_record_path(folder, digest), held)
+    except (BadRequest, OSError) as error:
+        raise PoolFailed(f"image {name!r}: {error}") from None
+    uid, gid, home = image.identity(user)
+    root = os.geteuid() == 0
+    if root and len(paths) > control.MAX_FDS:
+        raise BadRequest(f"image {name!r} has {len(paths)} layers; root's daemon shows {control.MAX_FDS} at most")
+    return ImagePlan(name, paths, image.config.env, image.config.cwd, uid, gid, home, handed=root)
+
+
+def _check_kernel() -> None:
+    """Unsupported without user attributes on tmpfs, by which an overlay marks folders that cover others."""
+    fd = memory_file("leeward_probe")
+    try:
+        os.setxattr(f"/proc/self/fd/{fd}", "user.leeward", b"y")
+    except OSError as error:
+        raise Unsupported("images", have=f"tmpfs without user attributes ({error.strerror})", need="Linux 6.6") from None
+    finally:
+        os.close(fd)
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with open(fd, "rb") as file:
+        return file.read(images.MOST_WRITTEN + 1)
+
+
+def _hold(record: str, held: dict[str, int]) -> None:
+    if record in held:
+        held[record] = held.pop(record)
+        return
+    while len(held) >= _MOST_HELD:
+        os.close(held.pop(next(iter(held))))
+    fd = os.open(record, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise BadRequest("it is just being removed") from None
+    held[record] = fd

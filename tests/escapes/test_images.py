@@ -1,0 +1,140 @@
+"""
+Escapes by an image: its layers are a stranger's, and its root can be written as a whole.
+
+What must hold: importing writes below the store and nowhere else, whatever a layer says; a sandbox reaches no file of
+the host, and changes none of the image's; and its names and links mislead none of leeward's own steps.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import packages
+from kit.box import control
+from kit.images import file, folder, hard, imported, layer, link, oci, of_busybox
+from kit.live_daemon import LiveDaemon
+from leeward.apps.images.store import Images
+from leeward.apps.images.streams import BadImage
+
+pytestmark = pytest.mark.needs("user-namespaces", "kernel>=6.6", "usr-busybox")
+BY_MOUNTS = pytest.mark.no_single_lock("the mounts, Landlock and no capability hold it together, in any one's place")
+BY_IMPORT = pytest.mark.no_single_lock("the user's own process unpacks, and no lock of a job is about it")
+
+
+@pytest.fixture(scope="module")
+def outside() -> Iterator[Path]:
+    """A folder of the host with a file that no image may reach, and a store."""
+    with tempfile.TemporaryDirectory(prefix="leeward-images-", dir=packages.outside_tmp()) as made:
+        (Path(made) / "secret").write_text(secrets.token_hex(16))
+        yield Path(made)
+
+
+@pytest.fixture(scope="module")
+def daemon(outside: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    """A daemon with an image whose names are hostile: those of leeward's own folders, and links to the host's."""
+    store = Images(str(outside / "store"))
+    imported(store, of_busybox(outside / "root"), "plain")
+    base = io.BytesIO()
+    with tarfile.open(mode="w", fileobj=base) as archive:
+        archive.add(outside / "root", ".")
+    there = str(outside)
+    imported(store, oci(outside / "oci", [base.getvalue(), layer(
+        folder("etc"), file("etc/.wh.resolv.conf"), link("etc/hosts", f"{there}/secret"), link("proc", there),
+        link("sys", there), link("dev", there), link("workspace", there), link("out", there), link("tmp", "/.scratch"),
+        folder(".layers"), folder(".scratch"), folder(".root"), file(".sealed", b"not leeward's"))]), "hostile")
+    config = outside / "config.toml"
+    config.write_text(f'pool_size = 1\nimages_folder = "{store.folder}"\n')
+    config.chmod(0o600)
+    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--config", str(config)) as made:
+        yield made
+
+
+def state(folder: Path) -> list[tuple[str, int, int, int, bytes]]:
+    """All that is in a folder, with what can be changed of it."""
+    rows = []
+    for path in sorted(folder.rglob("*")):
+        about = path.lstat()
+        rows.append((str(path), about.st_mode, about.st_nlink, about.st_mtime_ns,
+                     path.read_bytes() if path.is_file() and not path.is_symlink() else b""))
+    return rows
+
+
+@pytest.mark.smoke
+@BY_MOUNTS
+@pytest.mark.parametrize("image", ["plain", "hostile"])
+def test_c560_cannot_reach_the_host_from_an_image(image: str, daemon: LiveDaemon, outside: Path) -> None:
+    """By names, links, `..`, the folders in which the root was built, and the processes that built it."""
+    secret = (outside / "secret").read_text()
+    with control():
+        assert secret == Path(f"/proc/self/root{outside}/secret").read_text()
+    with leeward.Sandbox(image=image, socket=daemon.socket) as box:
+        for path in (f"{outside}/secret", f"/proc/self/root{outside}/secret", f"/proc/1/root{outside}/secret",
+                     f"/proc/self/cwd/../../..{outside}/secret", "/out/secret", f"/.root{outside}/secret",
+                     f"/.host{outside}/secret", f"/.scratch/../..{outside}/secret", "/etc/hosts", "/tmp/secret"):
+            got = box.run(["cat", path])
+            assert secret.encode() not in got.stdout + got.stderr, path
+        found = box.shell(f"find / -xdev -type f -exec grep -l {secret} {{}} + 2>/dev/null; cat /.layers/* /.root/*")
+        assert secret not in found.stdout_text
+
+
+@pytest.mark.smoke
+@BY_MOUNTS
+def test_c561_cannot_change_an_image(daemon: LiveDaemon, outside: Path) -> None:
+    """By writing, removing, renaming, modes, hard links, attributes of the overlay's, or a mount."""
+    layers = outside / "store" / "layers"
+    with control():  # nothing but the sandbox prevents it
+        assert os.access(layers, os.W_OK)
+    before = state(layers)
+    with leeward.Sandbox(image="plain", socket=daemon.socket) as box:
+        box.shell("""
+            echo x > /etc/passwd; rm -rf /usr /home; mv /srv /srv2; chmod 777 /root; ln /bin/busybox /b && echo x > /b
+            touch /root/new; chmod 000 /bin; mknod /etc/group c 0 0; truncate -s 0 /bin/busybox
+            setfattr -n user.overlay.opaque -v y /etc; setfattr -n trusted.overlay.opaque -v y /etc
+            mount -o remount,rw /; mount --bind /dev /srv2; umount -l /""")
+    assert before == state(layers)
+
+
+@BY_MOUNTS
+def test_c562_cannot_mislead_leewards_own_files(daemon: LiveDaemon, outside: Path) -> None:
+    """Links by the names of /proc, /dev, /sys and of the files that leeward writes into /etc."""
+    with control():
+        (outside / "link").symlink_to(outside / "secret")
+        assert (outside / "link").read_text() == (outside / "secret").read_text()
+        (outside / "link").unlink()
+    before = state(outside)
+    with leeward.Sandbox(image="hostile", socket=daemon.socket) as box:
+        got = box.shell("test -L /proc || test -L /dev || test -L /sys || test -L /tmp || test -L /etc/hosts || echo none;"
+                        " grep -c localhost /etc/hosts; echo > /dev/null && cat /proc/self/comm; echo x > /dev/new")
+    assert ["none", "2", "cat"] == got.stdout_text.split()
+    assert before == state(outside)
+
+
+@pytest.mark.smoke
+@BY_IMPORT
+def test_c563_cannot_leave_the_store_by_a_layer(outside: Path, tmp_path: Path) -> None:
+    """By `..`, absolute names, links and hard links, and links that take a folder's place."""
+    there = str(outside)
+    attacks = ([file("../../../../new")], [file(f"{there}/new")], [link("a", there), file("a/new")],
+               [hard("a", f"{there}/secret"), file("a", b"changed")], [link("a", f"{there}/secret"), file("a", b"changed")],
+               [folder("a"), file("a/b"), link("a", there), file("a/new")], [link("a", there), file("a/.wh.secret")])
+    with control(), tarfile.open(fileobj=io.BytesIO(layer(link("a", str(tmp_path)), file("a/new", b"x")))) as archive:
+        archive.extraction_filter = lambda member, _: member  # Python before 3.11.4 has no filter
+        archive.extractall(tmp_path / "root")
+        assert (tmp_path / "new").exists()
+    store, before = Images(str(tmp_path / "store")), [each for each in state(outside) if "/store/" not in each[0]]
+    for number, rows in enumerate(attacks):
+        source = oci(tmp_path / f"oci{number}", [layer(*rows)])
+        try:
+            imported(store, source, f"attack{number}")
+        except BadImage:
+            continue
+    assert before == [each for each in state(outside) if "/store/" not in each[0]]

@@ -1,0 +1,55 @@
+"""`leeward image`: a store of one's own, by the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kit.images import file, folder, layer, oci
+from kit.live_daemon import command, environment
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    made = tmp_path / "config.toml"
+    made.write_text(f'images_folder = "{tmp_path}/images"\nimages_size = "4M"\n')
+    return made
+
+
+def image(config: Path, *words: str, fails: bool = False) -> str:
+    done = subprocess.run(command("image", *words, "--config", str(config)), env=environment(), capture_output=True,
+                          text=True, check=False)
+    assert fails is bool(done.returncode), done.stderr
+    return done.stderr if fails else done.stdout
+
+
+def test_import_list_show_export_remove_and_prune(tmp_path: Path, config: Path) -> None:
+    source = oci(tmp_path / "oci", [layer(folder("etc"), file("etc/passwd", b"me:x:7:8::/home/me:/bin/sh\n"))],
+                 {"User": "me", "Env": ["A=1"]})
+
+    said = image(config, "import", str(source), "--name", "one")
+    [row] = json.loads(image(config, "list", "--json"))
+    shown = json.loads(image(config, "show", "one", "--json"))
+    image(config, "export", "one", str(tmp_path / "out.tar"))
+    image(config, "import", str(tmp_path / "out.tar"), "--name", "two")
+    image(config, "remove", "one")
+
+    assert said.startswith("one: 1 layers, 0.0 MiB")
+    assert ("one", 1) == (row["name"], row["layers"])
+    assert (7, 8, "/home/me", ["A=1"]) == (shown["uid"], shown["gid"], shown["home"], shown["env"])
+    assert "two" in image(config, "list")
+    assert image(config, "prune").startswith("1 layers removed")
+
+
+def test_what_is_refused(tmp_path: Path, config: Path) -> None:
+    (tmp_path / "nonsense").write_bytes(b"no archive")
+    bomb = oci(tmp_path / "oci", [layer(file("zeros", bytes(5 << 20)))])
+
+    assert "no tar archive" in image(config, "import", str(tmp_path / "nonsense"), "--name", "a", fails=True)
+    assert "more than 4194304 bytes" in image(config, "import", str(bomb), "--name", "a", fails=True)
+    assert "can't be an image's name" in image(config, "import", str(bomb), "--name", "../a", fails=True)
+    assert "there is no image 'a'" in image(config, "show", "a", fails=True)
+    assert "[]" == image(config, "list", "--json").strip()

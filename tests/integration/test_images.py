@@ -1,0 +1,207 @@
+"""Sandboxes whose root file system is an image's: programs in them, what they may write, and who they are."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import egress, packages
+from kit.images import file, folder, imported, layer, link, oci, of_busybox, of_debian
+from kit.live_daemon import LiveDaemon
+from leeward.apps.images.store import Images
+from leeward.errors import RequestRejected
+
+pytestmark = pytest.mark.needs("user-namespaces", "kernel>=6.6", "usr-busybox")
+
+CONFIG = """\
+pool_size = 1
+images_folder = "{store}"
+[profiles.boxed]
+image = "busybox"
+loopback = true
+"""
+Opens = Callable[..., leeward.Sandbox]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveDaemon, Images]]:
+    """A daemon and its images: a busybox, the same with two layers on top, and a hostile one."""
+    with tempfile.TemporaryDirectory(prefix="leeward-images-", dir=packages.outside_tmp()) as outside:
+        made, at = Images(f"{outside}/store"), tmp_path_factory.mktemp("daemon")
+        root = of_busybox(Path(outside, "root"))
+        imported(made, root, "busybox")
+        base = Path(outside, "base.tar")
+        with packages_tar(root, base):
+            top = layer(folder("etc"), file("etc/motd", b"hello\n"), folder("usr/share"), file("usr/share/.wh.doc"),
+                        folder("app"), file("app/run", b"#!/bin/sh\necho $1 $A $PWD\n", mode=0o755))
+            layers = [base.read_bytes(), layer(folder("etc"), file("etc/motd", b"below\n")), top]
+        imported(made, oci(Path(outside, "oci"), layers, {
+            "Env": ["A=from the image", "PATH=/app:/bin"], "WorkingDir": "/app", "User": "web"}), "app")
+        imported(made, oci(Path(outside, "hostile"), [base.read_bytes(), layer(
+            link("proc", "/etc"), link("dev", "/srv"), link("sys", "../../.."), link("tmp", "/proc/self/root"),
+            link("workspace", "/.layers"), folder("dev2"), file("etc/.wh..wh..opq"))]), "hostile")
+        with egress.live(at, CONFIG.format(store=made.folder)) as daemon:
+            yield daemon, made
+
+
+@pytest.fixture
+def box(place: tuple[LiveDaemon, Images]) -> Iterator[Opens]:
+    opened: list[leeward.Sandbox] = []
+
+    def opens(**options: object) -> leeward.Sandbox:
+        opened.append(leeward.Sandbox(socket=str(place[0].socket), **options))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield opens
+    for each in opened:
+        each.close()
+
+
+class packages_tar:
+    """The archive of a folder, for a layer."""
+
+    def __init__(self, source: Path, to: Path) -> None:
+        import tarfile
+
+        with tarfile.open(to, "w") as archive:
+            archive.add(source, ".")
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_the_whole_root_can_be_written(box: Opens, place: tuple[LiveDaemon, Images]) -> None:
+    """As root's own system, and nothing of it in the image, nor in another sandbox."""
+    first = box(image="busybox")
+    done = first.shell("mkdir /app /testbed && mv /srv /srv2 && touch /usr/x && rm -r /usr/share/doc && ln /etc/passwd /p"
+                       " && echo new > /etc/motd && mv /bin/vi /home/vi && ls -d /srv2 /app /p && ls /usr")
+
+    assert (0, "") == (done.exit_code, done.stderr_text)
+    assert "/app\n/p\n/srv2\nshare\nx\n" == done.stdout_text
+    assert "manual" == box(image="busybox").shell("ls /usr/share/doc; ls -d /app /srv2").stdout_text.strip()
+    [digest] = place[1].image("busybox").layers
+    assert ["doc"] == os.listdir(Path(place[1].folder, "layers", digest, "usr/share"))
+
+
+def test_the_image_says_how_programs_start(box: Opens) -> None:
+    """Its environment, folder and user; two layers' files, and none that a layer has removed."""
+    app = box(image="app", env={"B": "ours"})
+
+    assert "x from the image /app" == app.run(["run", "x"]).stdout_text.strip()
+    assert "hello\n" == app.run(["cat", "/etc/motd"]).stdout_text
+    assert 0 != app.run(["ls", "/usr/share/doc"]).exit_code
+    assert "uid=33(web) gid=44(web)" == app.run(["id"]).stdout_text.strip().partition(" groups")[0]
+    assert "/home/web ours" == app.shell("echo $HOME $B").stdout_text.strip()
+
+
+@pytest.mark.parametrize(("user", "said"), [
+    ("root", "uid=0(root) gid=0(root)"), ("web:other", "uid=33(web) gid=55(other)"), ("1234:5678", "uid=1234 gid=5678")])
+def test_another_user_of_the_image(user: str, said: str, box: Opens) -> None:
+    """Whoever that is, all files are that user's."""
+    there = box(image="app", user=user)
+
+    assert said == there.run(["id"]).stdout_text.strip().partition(" groups")[0]
+    assert "ok" == there.shell("cd /root && touch x && rm /bin/vi && chmod 755 /etc && echo ok").stdout_text.strip()
+
+
+def test_root_has_no_capability(box: Opens) -> None:
+    got = box(image="busybox").shell("grep ^Cap /proc/self/status; mount -t tmpfs x /srv; mknod /x c 1 3; chroot / /bin/sh")
+
+    assert {"0000000000000000"} == {line.split()[1] for line in got.stdout_text.splitlines()}
+    assert 3 == len(got.stderr_text.splitlines()), got.stderr_text
+
+
+def test_what_is_leewards_own(box: Opens) -> None:
+    """/proc, /dev, /sys and three files of /etc, which the sandbox may change, but for the folders. Not always /dev/zero."""
+    got = box(image="busybox").shell("""
+        cat /etc/hostname /etc/resolv.conf; grep -c localhost /etc/hosts
+        echo 1 > /dev/null && echo written; for each in /proc/x /dev/x /sys/x; do echo > $each; done
+        echo 1 > /proc/self/oom_score_adj; echo mine > /etc/hostname.new && mv /etc/hostname.new /etc/hostname
+        cat /etc/hostname; ls /dev; cat /proc/version""")
+
+    said = got.stdout_text.splitlines()
+    assert ["leeward", "# This sandbox has no network, and no name server.", "2", "written", "mine"] == said[:5]
+    assert {"null", "full", "random", "urandom", "tty", "shm", "fd"} <= set(said[5:])
+    assert 5 == len(got.stderr_text.splitlines()), got.stderr_text
+
+
+def test_links_in_place_of_leewards_folders_are_covered(box: Opens) -> None:
+    there = box(image="hostile")
+    got = there.shell("for each in proc dev sys tmp workspace; do test -L /$each && echo link; test -d /$each || echo no;"
+                      " done; ls /etc; echo > /dev/null; cat /proc/self/comm")
+
+    assert ["hostname", "hosts", "resolv.conf", "cat"] == got.stdout_text.split()
+    assert "" == got.stderr_text
+
+
+def test_files_and_terminals(box: Opens) -> None:
+    there = box(image="busybox")
+    there.files.mkdir("/opt/new", parents=True)
+    there.files.write("/opt/new/file", b"content")
+
+    assert b"content" == there.files.read("/opt/new/file")
+    assert "content" == there.run(["cat", "/opt/new/file"]).stdout_text
+    assert b"/dev/pts/0" in b"".join(chunk.data for chunk in there.terminal(["/bin/tty"]))
+
+
+def test_what_is_not_there_is_refused(box: Opens, tmp_path: Path) -> None:
+    there = box(image="busybox")
+    for refused in (lambda: there.execute("1"), there.kernel):
+        with pytest.raises(RequestRejected, match="don't run in an image yet"):
+            refused()
+    with pytest.raises(ValueError, match="image can't be forked"):
+        there.fork()
+    for options, why in (
+            ({"image": "none"}, "image 'none' is unknown"), ({"image": "busybox", "user": "nobody"}, "has no user 'nobody'"),
+            ({"image": "busybox", "workdir": str(tmp_path)}, "mounts and image"),
+            ({"image": "busybox", "environment": "x"}, "environment and image"),
+            ({"image": "busybox", "profile": "shell"}, "and image"), ({"image": "../x"}, "image"),
+            ({"user": "root"}, "user and hide are of the profile")):
+        with pytest.raises(RequestRejected, match=why):
+            assert box(**options).id
+
+
+def test_a_profile_has_an_image(box: Opens, place: tuple[LiveDaemon, Images]) -> None:
+    """With the profile's loopback, and for programs alone."""
+    got = box(profile="boxed").shell("ls /usr/share/doc; nc -l -p 8000 -e /bin/echo there &"
+                                     " until nc 127.0.0.1 8000; do :; done")
+
+    assert "manual\nthere\n" == got.stdout_text
+    with place[0].client() as client, pytest.raises(RequestRejected, match="don't run in an image yet"):
+        client.execute("1", profile="boxed")
+
+
+def test_by_the_command_line(place: tuple[LiveDaemon, Images]) -> None:
+    daemon, _ = place
+    ran = daemon.run("exec", "--image", "app", "--user", "root", "--", "id -u; echo $A")
+
+    assert b"0\nfrom the image\n" == ran.stdout, ran.stderr
+    assert 2 == daemon.run("exec", "--image", "app", "print(1)").returncode
+    assert b"33\n" == daemon.run("shell", "--image", "app", "--", "id", "-u").stdout
+
+
+def test_a_layer_in_use_is_not_pruned(box: Opens, place: tuple[LiveDaemon, Images]) -> None:
+    _, store = place
+    assert box(image="hostile").id
+    store.remove("hostile")
+
+    assert 1 == store.prune()[2]
+    with pytest.raises(RequestRejected, match="unknown"):
+        assert box(image="hostile", user="root").id
+
+
+@pytest.mark.needs("debian")
+def test_a_debian(box: Opens, place: tuple[LiveDaemon, Images], tmp_path: Path) -> None:
+    """Shells, perl and dpkg of the host's own packages, by their own libraries."""
+    imported(place[1], of_debian(tmp_path / "debian"), "debian")
+    got = box(image="debian").shell("perl -e 'print 6*7, qq(\\n)'; dpkg -l base-files | tail -1 | cut -c1-2;"
+                                    " bash -c 'echo <(true)' | cut -c1-9; . /etc/os-release; echo $ID;"
+                                    " head -c 8388608 /dev/urandom > /big; stat -c %s /big")
+
+    assert ["42", "ii", "/dev/fd/6", "debian", "8388608"] == got.stdout_text.split(), got.stderr_text

@@ -1,0 +1,115 @@
+"""Layers are shared, names are given last, and what nobody names goes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from kit.images import file, folder, imported, layer, oci
+from leeward.apps.images.sources import find
+from leeward.apps.images.store import Images, ImportProgress
+from leeward.apps.images.streams import BadImage, ImageBounds
+from leeward.errors import BadRequest
+
+BASE, ONE, TWO = layer(folder("etc"), file("base", b"b" * 1000)), layer(file("one")), layer(file("two"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Images:
+    return Images(str(tmp_path / "store"), size=1 << 20)
+
+
+def layers(store: Images) -> list[str]:
+    return sorted(name for name in os.listdir(Path(store.folder) / "layers") if not name.endswith(".json"))
+
+
+def test_layers_are_unpacked_once_and_removed_with_the_last_image(tmp_path: Path, store: Images) -> None:
+    one = imported(store, oci(tmp_path / "1", [BASE, ONE]), "one")
+    two = imported(store, oci(tmp_path / "2", [BASE, TWO]), "two")
+
+    assert one.layers[0] == two.layers[0]
+    assert 3 == len(layers(store))
+    assert 0o700 == stat.S_IMODE(os.stat(store.folder).st_mode)
+    assert ["one", "two"] == list(store.names())
+    assert 1000 == store.size_of(one) == store.used()
+
+    store.remove("one")
+
+    assert (1, 0, 0) == store.prune()
+    assert sorted(two.layers) == layers(store)
+    with pytest.raises(BadRequest, match=r"no image 'one'; there are: two"):
+        store.image("one")
+    with pytest.raises(BadRequest, match="no image 'one'"):
+        store.remove("one")
+
+
+def test_a_layer_in_use_stays(tmp_path: Path, store: Images) -> None:
+    image = imported(store, oci(tmp_path / "1", [BASE]))
+    store.remove("image")
+    with open(Path(store.folder) / "layers" / f"{image.layers[0]}.json") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+
+        assert (0, 0, 1) == store.prune()
+
+    assert (1, 1000, 0) == store.prune()
+
+
+def test_a_name_stands_for_another_image_after_an_import(tmp_path: Path, store: Images) -> None:
+    first = imported(store, oci(tmp_path / "1", [BASE]))
+    second = imported(store, oci(tmp_path / "2", [BASE], {"User": "7"}))
+
+    assert first.hash != second.hash
+    assert second == store.image("image")
+
+
+def test_what_was_left_half_made_goes(tmp_path: Path, store: Images) -> None:
+    imported(store, oci(tmp_path / "1", [BASE]))
+    half = Path(store.folder) / "layers" / "half"
+    (half / "closed").mkdir(parents=True)
+    (half / "closed").chmod(0)
+
+    store.prune()
+
+    assert 1 == len(layers(store))
+
+
+def test_the_room_is_bounded(tmp_path: Path, store: Images) -> None:
+    with pytest.raises(BadImage, match="more than"):
+        imported(store, oci(tmp_path / "1", [layer(file("big", bytes(2 << 20)))]))
+
+    assert [] == layers(store)
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", "1st", "a" * 65, "ä"])
+def test_names(name: str, tmp_path: Path, store: Images) -> None:
+    with pytest.raises(BadRequest, match="can't be an image's name"):
+        imported(store, oci(tmp_path / "1", [BASE]), name)
+
+
+def test_an_export_is_the_same_image(tmp_path: Path, store: Images) -> None:
+    top = layer(file(".wh.base"), folder("etc"), file("etc/.wh..wh..opq"), file("etc/x", b"x", mode=0o600))
+    before = imported(store, oci(tmp_path / "1", [BASE, top], {"User": "7", "Env": ["A=1"], "Cmd": ["x"]}))
+    store.export("image", str(tmp_path / "out.tar"))
+
+    after = imported(Images(str(tmp_path / "other")), tmp_path / "out.tar")
+    made = tmp_path / "other" / "layers" / after.layers[1]
+
+    assert before.config == after.config
+    assert stat.S_ISCHR((made / "base").lstat().st_mode)
+    assert b"y" == os.getxattr(made / "etc", "user.overlay.opaque")
+    assert 0o600 == stat.S_IMODE((made / "etc/x").stat().st_mode)
+    with pytest.raises(FileExistsError):
+        store.export("image", str(tmp_path / "out.tar"))
+
+
+def test_a_folder_has_its_name_last(tmp_path: Path, store: Images) -> None:
+    """A failure of the second layer leaves the first one, and no image."""
+    with pytest.raises(BadImage), find(str(oci(tmp_path / "1", [BASE, b"nonsense" * 100])), ImageBounds()) as found:
+        store.add("image", found, "here", ImportProgress(), ImageBounds())
+
+    assert 1 == len(layers(store))
+    assert {} == store.names()
