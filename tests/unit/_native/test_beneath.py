@@ -10,6 +10,8 @@ import pytest
 
 from leeward._native.beneath import open_beneath
 
+pytestmark = pytest.mark.needs("not-emulated")  # the qemu-user of Debian 12 has no openat2(2)
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
