@@ -42,14 +42,19 @@ interpreter() {
 	: >"$work/.interpreter"
 }
 
-run() {
-	qemu-aarch64 -L "$root" -E PYTHONPATH="$site" -E LD_LIBRARY_PATH=/usr/lib/aarch64-linux-gnu \
-		"$(readlink -f "$root/usr/bin/python3")" -P "$@"
+# A script, which that interpreter can start too: the kernel can't start a program for another architecture.
+script() {
+	cat >"$work/python" <<-SCRIPT
+		#!/bin/sh
+		exec qemu-aarch64 -L "$root" -E PYTHONPATH="\${PYTHONPATH:-$site}" -E LD_LIBRARY_PATH=/usr/lib/aarch64-linux-gnu \\
+			"$(readlink -f "$root/usr/bin/python3")" -P "\$@"
+	SCRIPT
+	chmod +x "$work/python"
 }
 
 # What the tests import, for that interpreter.
 libraries() {
-	version=$(run -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+	version=$("$work/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 	rm -rf "$site"
 	say "installing libraries for Python $version on aarch64"
 	"$python" - >"$work/requirements.txt" <<-'PYTHON'
@@ -66,11 +71,13 @@ libraries() {
 		import ctypes
 		ctypes.CDLL("libseccomp.so.2").seccomp_api_set(6)
 	PYTHON
+	echo "import sys; sys.executable = '$work/python'" >>"$site/sitecustomize.py"
 }
 
 interpreter
+script
 libraries
 "$python" -m zipfile -e "$wheel" "$site"
 say "running the tests"
 [ $# != 0 ] || set -- tests/unit/_native tests/unit/isolation/seccomp tests/unit/wire
-run -m pytest -q -p no:cacheprovider --timeout 3600 "$@"
+"$work/python" -m pytest -q -p no:cacheprovider --timeout 3600 "$@"

@@ -1,8 +1,10 @@
 """
 `./dev release`: makes and checks what is published, and describes it; docs/CONTRIBUTING.md. It publishes nothing.
 
-It takes hours, and ends at the first step that fails. Called again on the same commit, it goes on with that step:
-build/released has those that are done.
+    ./dev release               takes hours, and ends at the first step that fails
+    ./dev release --rehearse    all steps whatever the changelog and the runs of kernels say, and describes nothing
+
+Called again on the same commit, it goes on with the step that failed: build/released has those that are done.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from leeward import __version__
 ROOT = Path(__file__).resolve().parent.parent
 
 #: Tasks of `./dev`, in their order. The runs of kernels come first: those that are recorded anew have to be committed.
-STEPS = ("vm --check", "lint", "test", "build", "build --all", "deb --lint", "deb --try", "emulate")
+KERNELS = "vm --check"
+STEPS = (KERNELS, "lint", "test", "build", "build --all", "deb --lint", "deb --try", "emulate")
 
 LEFT = """\
 {version} of {commit} is in dist/: dist/SHA256SUMS lists it, dist/NOTES.md says what is new. What is left:
@@ -29,6 +32,11 @@ LEFT = """\
   git tag -s v{version} {commit}
   publish the tag, and what dist/SHA256SUMS lists, with dist/NOTES.md
 """
+
+REHEARSED = "a release of {commit} was rehearsed; dist/ has no SHA256SUMS and no NOTES.md of it"
+STALE = """\
+the rows of kernels above are of other sources. Call what each names, which takes up to half an hour, or for all \
+./dev vm --all --record; then commit docs/kernel-runs and docs/kernel.md, and call this again"""
 
 
 class Stop(Exception):
@@ -68,9 +76,13 @@ def sums(dist: Path, version: str) -> Iterator[str]:
             yield f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
 
 
-def release(version: str) -> None:
-    """Carry out each step that isn't done on this commit, and print what is left for a person; Stop if one fails."""
-    text, commit, done = notes(version), committed(), ROOT / "build/released"
+def release(version: str, rehearsed: bool = False) -> None:
+    """
+    Carry out each step that isn't done on this commit, and print what is left for a person; Stop if one fails. If it is
+    only *rehearsed*, the changelog may lack a date, and other steps follow the runs of kernels if these fail.
+    """
+    text, commit, done = "" if rehearsed else notes(version), committed(), ROOT / "build/released"
+    stale = False
     if os.geteuid():
         raise Stop("only root's run tests both as root and as an ordinary user")
     done.parent.mkdir(exist_ok=True)
@@ -78,11 +90,20 @@ def release(version: str) -> None:
     for step in STEPS:
         if f"{commit} {step}" in done.read_text().splitlines():
             continue
-        if not passes(step) and (step != "vm --check" or not passes("vm --all --record")):
-            raise Stop(f"./dev {step} has failed")
+        if not passes(step):
+            stale = step == KERNELS
+            if not stale or not rehearsed:
+                raise Stop(STALE if stale else f"./dev {step} has failed")
+            continue
         committed()
         with done.open("a") as file:
             file.write(f"{commit} {step}\n")
+    if stale:
+        passes(KERNELS)  # once more, behind all that the others have said
+        raise Stop(f"all else has passed; {STALE}")
+    if rehearsed:
+        print(REHEARSED.format(commit=commit))
+        return
     dist = ROOT / "dist"
     (dist / "NOTES.md").write_text(text)
     (dist / "SHA256SUMS").write_text("".join(sums(dist, version)))
@@ -90,7 +111,9 @@ def release(version: str) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] not in ([], ["--rehearse"]):
+        sys.exit(__doc__)
     try:
-        release(__version__)
+        release(__version__, rehearsed=bool(sys.argv[1:]))
     except Stop as stop:
         sys.exit(f"release: {stop}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import struct
 
-from leeward._native.steps import Block, Call, result_of
+from leeward._native._shim import lib
 
 #: RESOLVE_NO_XDEV, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH.
 _NO_SYMLINKS = 0x04
@@ -30,8 +30,7 @@ def open_beneath(folder: int, path: bytes, flags: int, mode: int = 0, *, links: 
 
 
 def _open(folder: int, path: bytes, flags: int, mode: int, resolve: int) -> int:
-    how = Block(struct.pack("QQQ", flags | os.O_CLOEXEC, mode, resolve))
-    found = result_of(Call.OPENAT2, folder, os.fsdecode(path), how, len(how.data), optional=True)
+    found = -errno.EINVAL if b"\0" in path else int(lib.lw_open_beneath(folder, path, flags | os.O_CLOEXEC, mode, resolve))
     if found < 0:
         raise OSError(-found, os.strerror(-found), os.fsdecode(path))
     return found

@@ -56,7 +56,6 @@ class Call(enum.IntEnum):
     MOVE_MOUNT = lib.SYS_move_mount
     OPEN_TREE = lib.SYS_open_tree
     OPENAT = lib.SYS_openat
-    OPENAT2 = lib.SYS_openat2
     PIVOT_ROOT = lib.SYS_pivot_root
     PRCTL = lib.SYS_prctl
     PRLIMIT64 = lib.SYS_prlimit64

@@ -24,7 +24,6 @@ import msgpack
 from leeward.client.changes import FolderChange
 
 _ENDING = ".journal"
-_FIELDS = tuple(FolderChange.__slots__)
 #: The last bytes of a complete journal, after the length of the head before it.
 _END = b"leeward-apply-1\n"
 
@@ -74,8 +73,7 @@ class ApplyJournal:
         """Write the list of changes, and wait for the disk: from now on another program can finish this one's work."""
         self.row, self.changes, self.retyped = row, list(changes), retyped
         known = [os.fsencode(row["path"]), row["device"], row["inode"], row["since"]]
-        head = msgpack.packb([known, self.token, [[_plain(getattr(change, name)) for name in _FIELDS]
-                                                      for change in changes],
+        head = msgpack.packb([known, self.token, [_row(change) for change in changes],
                               [[os.fsencode(path), *place] for path, place in self._places.items()],
                               [os.fsencode(path) for path in retyped]])
         rest = memoryview(head + len(head).to_bytes(8, "big") + _END)
@@ -108,8 +106,10 @@ class ApplyJournal:
         os.close(self.fd)
 
 
-def _plain(value: object) -> object:
-    return os.fsencode(value) if isinstance(value, str) else value
+def _row(change: FolderChange) -> list[object]:
+    """The fields of *change*, in their order. What comes from file names is bytes."""
+    return [os.fsencode(change.path), change.kind, change.type, change.mode, change.size, change.sha256, change.large,
+            None if change.link is None else os.fsencode(change.link), change.allocated]
 
 
 def _text(value: Any) -> Any:

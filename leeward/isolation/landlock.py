@@ -44,8 +44,8 @@ NET_SINCE = {4: _TCP,                   # Linux 6.7
              10: _UDP}                  # Linux 7.2
 SCOPE_SINCE = {6: Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL}  # Linux 6.12
 
-#: What is about sockets: rights on files, and scopes.
-_SOCKETS = FsAccess.RESOLVE_UNIX, Scope.ABSTRACT_UNIX_SOCKET
+#: What is about other processes: rights on files, and scopes.
+_OTHERS = FsAccess.RESOLVE_UNIX, Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL
 
 #: From ABI 7 (Linux 6.15) on, denials are written to the host's audit log. Jobs run unknown code
 #: in an interpreter that does not exec, and could fill that log at will: both kinds are off.
@@ -238,7 +238,7 @@ def steps(plan: LandlockPlan, ruleset: Cell | None = None, held: Mapping[str, in
         return []
     cell, fs, scoped = ruleset or Cell("ruleset"), plan.fs, plan.scoped
     if ruleset:  # others are made with it, in one domain
-        fs, scoped = fs & ~_SOCKETS[0], scoped & ~_SOCKETS[1]
+        fs, scoped = fs & ~_OTHERS[0], scoped & ~_OTHERS[1]
     made = [native.ruleset_step(cell, fs, plan.net, scoped)]
     for rule in plan.rules:
         if held and rule.path in held:
@@ -253,12 +253,12 @@ def steps(plan: LandlockPlan, ruleset: Cell | None = None, held: Mapping[str, in
 @point("landlock.domain")
 def domain_steps(plan: LandlockPlan) -> list[Step]:
     """
-    Enforce the part of *plan* that is about sockets of processes outside the own domain. The helper that makes a
-    sandbox's further processes takes these steps, and they inherit its domain: each restricted by itself, they couldn't
-    reach each other's sockets. Every ruleset denies moves between folders until a rule allows them: these are the other
-    ruleset's to decide.
+    Enforce the part of *plan* that is about processes outside the own domain: their sockets, and signals to them. The
+    helper that makes a sandbox's further processes takes these steps, and they inherit its domain: each restricted by
+    itself, they couldn't reach each other. Every ruleset denies moves between folders until a rule allows them: these
+    are the other ruleset's to decide.
     """
-    fs, scoped = plan.fs & _SOCKETS[0], plan.scoped & _SOCKETS[1]
+    fs, scoped = plan.fs & _OTHERS[0], plan.scoped & _OTHERS[1]
     cell = Cell("ruleset of the domain")
     return [native.ruleset_step(cell, fs | FsAccess.REFER, 0, scoped), *native.path_steps(cell, "/", FsAccess.REFER),
             native.restrict_step(cell, plan.flags), returns(Call.CLOSE, cell)] if fs or scoped else []

@@ -12,7 +12,9 @@ import dataclasses
 import fcntl
 import os
 import secrets
+import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -340,6 +342,31 @@ def test_c051_the_domain_of_a_sandbox_reaches_no_socket_outside(host: Path, need
         with control():  # it works unconfined
             assert "" == in_child(lambda: connect(name))
         assert refusal == in_child(lambda: connect(name), locked(plan, landlock.domain_steps))
+    assert "" == in_child(between_children, locked(plan, landlock.domain_steps))
+
+
+@pytest.mark.needs("landlock>=6")
+@pytest.mark.no_single_lock("what a helper is restricted by, in a child that has no sandbox around it")
+def test_c082_the_domain_of_a_sandbox_signals_no_process_outside(host: Path) -> None:
+    """Not who has started it either. And its processes signal each other."""
+    plan = plan_for(host)
+
+    def between_children() -> None:
+        pid = os.fork()
+        while 0 == pid:
+            signal.pause()
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    with subprocess.Popen(["sleep", "1000"]) as outside:
+        for pid in (outside.pid, os.getpid()):
+            def attack(pid: int = pid) -> None:
+                os.kill(pid, 0)
+
+            with control():  # it works unconfined
+                assert "" == in_child(attack)
+            assert "EPERM" == in_child(attack, locked(plan, landlock.domain_steps))
+        outside.kill()
     assert "" == in_child(between_children, locked(plan, landlock.domain_steps))
 
 

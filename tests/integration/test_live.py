@@ -463,21 +463,85 @@ def test_refused_calls_of_a_process_are_counted_as_its_own(live: Live) -> None:
     assert {"unshare": 1, "mount": 1} == both.exit.denied
 
 
-@pytest.mark.needs("landlock>=6")
-def test_a_process_cannot_signal_another(live: Live) -> None:
-    """Nor the first process, nor the init, with which all would end."""
-    other = live.start("sh", "-c", "echo $$; sleep 1000")
+def test_a_process_signals_another_by_its_number(live: Live) -> None:
+    other = live.start("sh", "-c", "trap 'echo asked; exit 7' TERM; echo $$; while :; do sleep 0.1; done")
     other.says("\n")
-    pid = other.out.strip()
 
-    got = live.shell(f"kill -9 {pid}; kill -9 2; kill -9 1; kill -9 -1; echo alive")
+    got = live.shell(f"kill {other.out.strip()} && echo sent")
+    other.says("asked")
+
+    assert "sent\n" == got.out
+    assert 7 == other.end().code
+
+
+@pytest.mark.needs("landlock>=6")
+def test_a_process_that_signals_all_it_can_leaves_the_sandbox_open(live: Live) -> None:
+    """The first process and the init, with which all would end, are in domains of their own."""
+    other = live.start("sleep", "1000")
+
+    got = live.shell("kill -9 2; kill -9 1; kill -9 -1; echo alive")
 
     assert "alive\n" == got.out
-    assert 3 <= got.err.count("not permitted"), got.err
-    assert not other.ends
+    assert 2 == got.err.count("not permitted"), got.err
+    assert -signal.SIGKILL == other.end().code
+    assert "on\n" == live.shell("echo on").out
     assert not live.lost
-    other.process.kill()
-    other.end()
+
+
+@pytest.mark.needs("landlock>=6")
+def test_no_signal_of_a_process_reaches_the_helper_that_made_it(live: Live) -> None:
+    """Though it is in their domain: it has no number there, and is in the keeper's process group."""
+    sleeper = live.start("sleep", "1000")
+    sleeper.until(lambda: sleeper.process.host_pid > 0)
+    helper = helper_of(live)
+    assert os.getpgid(helper) == os.getpgid(live.worker.keeper.pid) != os.getpgid(sleeper.process.host_pid)
+
+    got = live.python("""
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(sum(name.isdigit() for name in os.listdir("/proc")))
+os.kill(0, signal.SIGTERM)
+os.kill(-1, signal.SIGKILL)
+""")
+
+    assert "4\n" == got.out  # the init, the first process, the sleeper and itself
+    assert -signal.SIGKILL == sleeper.end().code
+    assert "on\n" == live.shell("echo on").out
+    assert helper == helper_of(live)
+
+
+def helper_of(live: Live) -> int:
+    keeper = live.worker.keeper.pid
+    found, = (pid for pid in Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+              if "lw-helper\n" == Path(f"/proc/{pid}/comm").read_text())
+    return int(found)
+
+
+#: Stops every process with a number above its own, as soon as it is there.
+STOPPER = """
+import os, signal
+print("ready", flush=True)
+while True:
+    for pid in range(os.getpid() + 1, os.getpid() + 100):
+        try:
+            os.kill(pid, signal.SIGSTOP)
+        except ProcessLookupError:
+            continue
+        os.write(1, b"stopped ")
+"""
+
+
+def test_a_process_that_stops_others_as_they_begin_holds_up_its_own_sandbox_alone(box: Box) -> None:
+    """The keeper, on whose memory they begin, waits for them; it goes on when the sandbox is ended."""
+    with opened(box) as live:
+        stopper = live.start(os.path.realpath(sys.executable), "-c", STOPPER)
+        stopper.says("ready")
+        others = [live.start("sleep", "1000") for _ in range(20)]
+        stopper.says("stopped")
+    assert all(other.ends for other in others)
+
+    with opened(box) as live:
+        assert "on\n" == live.shell("echo on").out
 
 
 def test_a_process_cannot_look_into_another(live: Live) -> None:

@@ -63,6 +63,11 @@ def _syscall(number: int, *arguments: int | None) -> int:
     return -ctypes.get_errno() if got < 0 else got
 
 
+def _not_emulated() -> Version:
+    said = subprocess.run(["uname", "-m"], check=True, capture_output=True, text=True).stdout  # a program of the machine's
+    return present(platform.machine() == said.strip())
+
+
 def _landlock() -> Version:
     create_ruleset, version = 444, 1
     abi = _syscall(create_ruleset, None, 0, version)
@@ -350,6 +355,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "ns-last-pid": lambda: present(Path("/proc/sys/kernel/ns_last_pid").exists()),  # the next process's number
     "node24": lambda: present(node24()),              # by ./dev test, from npm
     "node": _node,                                    # its version; Debian: nodejs
+    "not-emulated": _not_emulated,                    # not the processor, by qemu-user, as ./dev emulate has it
     "not-root": lambda: present(0 != os.geteuid()),
     "mkdocs": lambda: present((ROOT / ".venv-docs/.setup").exists()),  # by ./dev test
     "ordinary-user": _ordinary_user,                  # to be one, or to make one

@@ -123,8 +123,8 @@ def _git(*words: str) -> str | None:
 
 def not_for_release(reports: Iterable[Report], changed: Callable[[str], Sequence[str] | None]) -> list[str]:
     """
-    For each row of the matrix that a release can't rely on, a line that says why. A release needs a run of its own
-    sources in every row, in which nothing failed.
+    For each row of the matrix that a release can't rely on, a line that says why, and what records it. A release needs
+    a run of its own sources in every row, in which nothing failed.
 
     Args:
         reports: those that are recorded.
@@ -146,5 +146,5 @@ def not_for_release(reports: Iterable[Report], changed: Callable[[str], Sequence
             why = f"{len(files)} files have changed since the run of {one.date}, of {one.commit[:8]}"
         else:
             continue
-        lines.append(f"{row.name}: {why}")
+        lines.append(f"{row.name}: {why}: {row.command}")
     return lines

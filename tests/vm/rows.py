@@ -36,6 +36,11 @@ class Row:
     def name(self) -> str:
         return f"{self.kernel}-{'user' if self.user else 'root'}{'-systemd' if self.systemd else ''}"
 
+    @property
+    def command(self) -> str:
+        """By which it is recorded."""
+        return f"./dev vm --kernel {self.kernel}{' --user' * self.user}{' --systemd' * self.systemd} --record"
+
 
 ALL = tuple(Row(kernel, user, systemd) for kernel in KERNELS for systemd in (False, True) for user in (False, True))
 

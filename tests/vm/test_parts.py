@@ -106,7 +106,7 @@ def test_a_line_reports_the_active_layers() -> None:
 
 
 def test_a_release_needs_a_run_of_its_own_sources_in_every_row() -> None:
-    """One that is missing, has failed tests, was of other sources or of a commit that is gone is named, with the reason."""
+    """One that is missing, has failed tests, was of other sources or of a commit that is gone is named, with its command."""
     runs = {row.name: replace(made(), row=row, failed=(), commit="new") for row in rows.ALL}
     changed = {"new": [], "old": ["leeward/a.py"]}.get
 
@@ -116,10 +116,12 @@ def test_a_release_needs_a_run_of_its_own_sources_in_every_row() -> None:
                         ({"commit": "new+"}, "the run of 2026-11-29 was of sources that no commit has"),
                         ({"commit": ""}, "the run of 2026-11-29 was of sources that no commit has"),
                         ({"failed": ("a", "b")}, "2 tests failed")):
-        bad = {**runs, "6.1-user": replace(runs["6.1-user"], **change)}
-        assert [f"6.1-user: {why}"] == report.not_for_release(bad.values(), changed)
+        bad = {**runs, "6.1-user-systemd": replace(runs["6.1-user-systemd"], **change)}
+        assert ([f"6.1-user-systemd: {why}: ./dev vm --kernel 6.1 --user --systemd --record"] ==
+                report.not_for_release(bad.values(), changed))
     del runs["6.12-root"]
-    assert ["6.12-root: no run is recorded"] == report.not_for_release(runs.values(), changed)
+    assert (["6.12-root: no run is recorded: ./dev vm --kernel 6.12 --record"] ==
+            report.not_for_release(runs.values(), changed))
 
 
 def test_documents_are_no_sources() -> None:

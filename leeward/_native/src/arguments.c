@@ -1,7 +1,8 @@
 /* The constants that the syscall filter compares arguments with, by name.
  *
  * The values come from the kernel's headers. Constants that Debian 12's headers (Linux 6.1) lack, or that only another
- * architecture has, are defined here, with the kernel version that added them. */
+ * architecture has, are defined here, with the kernel version that added them. All have the same value on x86_64 and
+ * aarch64, since one machine makes the filters of both. */
 
 #include "arguments.h"
 
@@ -39,6 +40,10 @@
 #define TCSETS2 0x402c542b
 #define TCSETSW2 0x402c542c
 #define TCSETSF2 0x402c542d
+
+/* From the kernel's headers; libc's has O_DIRECTORY too, which is another bit on aarch64 than on x86_64. */
+#undef __O_TMPFILE
+#define __O_TMPFILE 020000000
 
 /* From the kernel's net/socket.h: all other bits of a socket's type are flags. */
 #define SOCK_TYPE_MASK 0xf
@@ -161,7 +166,7 @@ static const struct { const char *name; uint32_t value; } values[] = {
 	V(POSIX_FADV_WILLNEED) V(POSIX_FADV_DONTNEED) V(POSIX_FADV_NOREUSE)
 	V(PRIO_PROCESS) V(PRIO_USER)
 
-	V(S_ISUID) V(S_ISGID) V(O_CREAT) V(O_TMPFILE) V(O_WRONLY) V(O_RDWR) V(CLONE_THREAD) V(CLONE_VM)
+	V(S_ISUID) V(S_ISGID) V(O_CREAT) V(__O_TMPFILE) V(O_WRONLY) V(O_RDWR) V(CLONE_THREAD) V(CLONE_VM)
 	V(S_IFMT) V(S_IFREG) V(S_IFIFO) V(S_IFSOCK) V(S_IFCHR) V(S_IFBLK)
 
 	V(PER_LINUX)

@@ -17,7 +17,8 @@
  *
  * Where Landlock knows borders of domains (ABI 6), one helper makes all processes of a sandbox but porters, which mount. It
  * restricts itself before the first, behind the last call that Landlock forbids. They inherit its domain, in which they
- * reach each other's sockets, and none outside.
+ * reach each other's sockets and signal each other, and nobody outside. The helper itself is in no pid namespace that they
+ * see, and in no process group of theirs.
  *
  * A copy (no command) is made like a runner's job: it returns from the keeper's own call, with its own memory.
  *

@@ -63,7 +63,7 @@ FILES = (
     *(Rule(name, ALLOW, "the mounts and Landlock decide which files; no job makes a set-id file", (match,))
       for name, test in (("open", 1), ("openat", 2), ("creat", 0))
       for match in (flags(test + 1, lack=NO_SET_ID),
-                    *((flags(test, lack="O_CREAT O_TMPFILE"),) if test else ()))),  # no mode then
+                    *((flags(test, lack="O_CREAT __O_TMPFILE"),) if test else ()))),  # no mode then
     *rows("openat2", errno(ENOSYS),
           "its arguments are in memory, which a filter can't read; callers that probe fall back to openat"),
     *rows("stat fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat getdents getdents64"

@@ -35,10 +35,11 @@ def kept(threshold: int) -> tuple[bool, int]:
     return bool(given), size
 
 
+@pytest.mark.needs("not-emulated")
 def test_a_freed_block_goes_back_to_the_kernel() -> None:
     """
     Without the call, the control, the second block stays: the first one raised the threshold. Other allocators, a
-    sanitizer's for one, have none.
+    sanitizer's for one, have none. The memory of an emulated process is the emulator's too.
     """
     given, size = kept(1 << 20)
 

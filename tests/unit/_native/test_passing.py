@@ -23,7 +23,9 @@ def test_received_descriptors_are_close_on_exec() -> None:
         os.close(fd)
 
 
+@pytest.mark.needs("not-emulated")
 def test_truncated_messages_are_flagged() -> None:
+    """The emulator's recvmsg(2) has room of its own for descriptors, and says nothing of those that it drops."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with near, far:
         socket.send_fds(far, [b"words"], [far.fileno()] * 5)
@@ -34,6 +36,7 @@ def test_truncated_messages_are_flagged() -> None:
         os.close(fd)
 
 
+@pytest.mark.needs("not-emulated")
 def test_a_message_that_lacks_descriptors_is_none_and_those_that_came_are_closed() -> None:
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     near.setblocking(False)

@@ -154,8 +154,9 @@ def test_without_landlock_the_operator_may_allow_an_empty_plan():
 
 
 @pytest.mark.parametrize(("abi", "fs", "scoped"), [
-    (5, 0, 0), (6, 0, Scope.ABSTRACT_UNIX_SOCKET), (11, FsAccess.RESOLVE_UNIX, Scope.ABSTRACT_UNIX_SOCKET)])
-def test_what_a_sandbox_shares_is_about_sockets(abi: int, fs: int, scoped: int) -> None:
+    (5, 0, 0), (6, 0, Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL),
+    (11, FsAccess.RESOLVE_UNIX, Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL)])
+def test_what_a_sandbox_shares_is_about_other_processes(abi: int, fs: int, scoped: int) -> None:
     """Its processes' own rules have the rest, and together they deny what one ruleset would."""
     plan = landlock.plan(VIEW, abi)
     attributes = [step.arguments[0] for step in landlock.steps(plan, Cell("ruleset"))

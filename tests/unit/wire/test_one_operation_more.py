@@ -60,6 +60,7 @@ print(HANDLERS[type(request)](connection, request), Sandbox.kernels.__doc__ == A
 
 
 @pytest.mark.thorough
+@pytest.mark.needs("not-emulated")  # the tree's shim is the machine's
 def test_an_operation_is_added_in_three_files(tmp_path: Path) -> None:
     """The daemon serves it, both clients of Python have it, and the page and the client for Node say so by themselves."""
     for folder in ("leeward", "packaging", "docs"):

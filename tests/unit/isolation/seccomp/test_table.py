@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from leeward._native.arguments import value
 from leeward.isolation.seccomp.compiler.plan import CallPolicy, plan
 from leeward.isolation.seccomp.rules import ALLOW, NOTIFY, Action, Needs, Rule, init
-from leeward.isolation.seccomp.syscalls import ALL, NUMBERS
+from leeward.isolation.seccomp.syscalls import ALL, ARCHES, NUMBERS
 from leeward.isolation.seccomp.table import INIT_RULES, RULES
 
 
@@ -130,6 +131,20 @@ def test_watches_are_asked_for_where_others_could_lack_them(counted: bool, share
     for name, said in (("EPOLL_CTL_ADD", want), ("EPOLL_CTL_MOD", ALLOW), ("EPOLL_CTL_DEL", ALLOW)):
         assert said == epoll_ctl.decide((3, value(name) | above << 32, 4, 0, 0, 0))
     assert NOTIFY == epoll_ctl.decide((3, 4, 4, 0, 0, 0))  # none that the kernel knows
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize(("flags", "want"), [
+    *((1 << bit, NOTIFY if 1 << bit == os.O_CREAT else ALLOW) for bit in range(22)),
+    *((0o20000000 | folder, NOTIFY) for folder in (0, 0o200000, 0o40000)),  # O_TMPFILE, with O_DIRECTORY of either
+])
+def test_a_mode_counts_where_a_file_is_made(arch: str, flags: int, want: Action) -> None:
+    """As in the kernel. Bits that x86_64 and aarch64 call O_DIRECTORY, O_NOFOLLOW, O_DIRECT and O_LARGEFILE say nothing."""
+    made = plan(memory_counted=True, affinity_fixed=False, arch=arch)
+    openat = made.calls[NUMBERS[arch]["openat"]]
+
+    assert want == openat.decide((3, 0, flags, 0o4755, 0, 0))
+    assert ALLOW == openat.decide((3, 0, flags, 0o755, 0, 0))
 
 
 def test_an_operators_addition_refuses_no_further_call() -> None:
