@@ -139,6 +139,7 @@ class CResult(ctypes.Structure):
         ("left_out", ctypes.POINTER(LeftOut)), ("left_out_count", ctypes.c_size_t),
         ("value", ctypes.c_char_p), ("shown", ctypes.c_void_p), ("shown_count", ctypes.c_size_t),
         ("stdout_omitted", ctypes.c_uint64), ("stderr_omitted", ctypes.c_uint64), ("hint", ctypes.c_char_p),
+        ("starved_us", ctypes.c_int64),
     )
 
 
