@@ -15,11 +15,6 @@ HELP = """
 import ctypes, errno, mmap, os, socket, struct, sys
 from leeward._native import state
 
-# With the sanitizers the functions that are used are noted in shared memory, which no state may have (test_sanitizers.py).
-if (noted := getattr(state.lib, "_called", None)) is not None:
-    state.lib.lw_state_dump, state.lib.lw_state_load
-    noted.close()
-
 def taken(scratch=0):
     near, far = socket.socketpair()
     read, write = os.pipe()
