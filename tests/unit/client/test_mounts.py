@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 import leeward
 from kit.fake_daemon import PATIENCE, Rogue
-from leeward.client.mounts import Mount, open_with
+from leeward.client.mounts import Mount, OpenFolders, open_with
 from leeward.errors import Busy
 from leeward.wire.frames import FrameReader, decode, encode
 from leeward.wire.replies import Reply
@@ -112,6 +113,7 @@ class Docks:
     def __init__(self, busy: int, ends: str = "") -> None:
         self.busy, self.ends = busy, ends
         self.seen: list[str] = []
+        self.ended = threading.Event()
         self.lives: list[dict[int, socket.socket]] = []
 
     def __call__(self, sock: socket.socket) -> None:
@@ -139,6 +141,7 @@ class Docks:
                     docks.pop(number).close()
                 self.ends = ""
                 sock.shutdown(socket.SHUT_RDWR)
+                self.ended.set()
             return
         dock = docks.pop(request.get("dock", 0), None)
         answer: dict[str, Any] = {"ok": {"sandbox": SANDBOX, "idle": 1.0, "lifetime": 1.0}}
@@ -159,9 +162,17 @@ class Docks:
 
 @pytest.mark.parametrize("opens", [opened, opened_by_asyncio])
 @pytest.mark.parametrize("ends", ["", "connection", "both"])
-def test_each_attempt_has_a_dock_of_its_own(tmp_path: Path, opens: Callable[..., str], ends: str) -> None:
+def test_each_attempt_has_a_dock_of_its_own(tmp_path: Path, opens: Callable[..., str], ends: str,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the connection ends behind the dock: the next attempt has both on another connection."""
-    docks = Docks(3, ends)
+    docks, send = Docks(3, ends), OpenFolders.send
+
+    def send_then(self: OpenFolders, *answer: Any) -> int:
+        """Once the connection has ended: a request that is sent before may have run, and isn't sent again."""
+        assert not ends or docks.ended.wait(PATIENCE)
+        return send(self, *answer)
+
+    monkeypatch.setattr(OpenFolders, "send", send_then)
     with contextlib.closing(docks), Rogue(tmp_path / "socket", docks) as rogue:
         assert SANDBOX == opens(rogue.path, tmp_path)
 
