@@ -12,14 +12,17 @@ from typing import Any
 
 import click
 
+from leeward.apps.agents import answers
 from leeward.apps.agents.definition import AgentDefinition, load_definition
 from leeward.apps.agents.entries import parse_entry
+from leeward.apps.agents.errors import printable
 from leeward.apps.agents.instances import Instance, InstanceRegistry
 from leeward.apps.agents.programs import AgentProgram
 from leeward.apps.agents.request import AgentOptions, request_of
 from leeward.apps.agents.running import sandboxes_of
 from leeward.apps.agents.settings import AgentSettings
 from leeward.apps.agents.settings_paths import config_home, state_home
+from leeward.apps.agents.written import home_path, writable_by_agents
 from leeward.client.sandbox import Sandbox
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest, DaemonError, LeewardError
@@ -27,7 +30,7 @@ from leeward.spec.egress_policy import AGENT
 from leeward.spec.outcome import Outcome
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
-from leeward_cli import agent_start, egress_log
+from leeward_cli import agent_project, agent_start, egress_log
 from leeward_cli import logs as shown
 from leeward_cli.agent_ends import registry, set_home
 from leeward_cli.agent_start_command import known_agents, start
@@ -161,6 +164,39 @@ def logs(socket: str | None, follow: bool, network: bool, name: str) -> None:
         egress_log.show(path, sandbox, follow, False)
     else:
         shown.show(path, sandbox, follow, False)
+
+
+@agent.command()
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--forget", is_flag=True, help="Forget them instead, so that AGENT asks again.")
+@click.argument("name", metavar="AGENT", shell_complete=known_agents)
+@click.argument("path", metavar="[PATH]", default=".", type=click.Path())
+def keep(yes: bool, forget: bool, name: str, path: str) -> int:
+    """
+    Write into AGENT's files on this host what you have answered in its dialogues while it worked on the project PATH.
+
+    Later starts on PATH have these answers anyway. They are shown first, since the agent can have given them itself.
+    """
+    definition = load_definition(name, config_home(os.environ))
+    with agent_project.opened(path) as (project, _):
+        store = answers.AnswerStore(state_home(os.environ), name, project)
+    if forget:
+        store.forget()
+        return 0
+    found = store.read(definition.answers)
+    if not found:
+        complain(f"nothing was answered to {name} on {project!a:.200} that isn't in its files")
+        return 0
+    for file, kept in found.items():
+        for key, value in kept.items():
+            click.echo(f"{file}: {printable(key.replace(answers.PROJECT, project))} = {json.dumps(value)}")
+    if not yes and not click.confirm("Write this into the files of this host?", err=True):
+        return 1
+    written = writable_by_agents((), os.environ)
+    home = os.path.realpath(os.environ.get("HOME") or "/")
+    for file, kept in found.items():
+        answers.write_to_host(home_path(file, home), kept, project, written)
+    return 0
 
 
 @agent.command()

@@ -113,7 +113,7 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         "PATH": ":".join((*folders, _PATH)), "PWD": inside, **unlogged,
         **{name: value for name, value in environ.items() if value.isprintable()
            and (name in passed or any(fnmatchcase(name, each) for each in patterns))},
-        **definition.environment, **settings.environment}
+        **{name: home_path(value, home) for name, value in definition.environment.items()}, **settings.environment}
     if layer is not None:
         for name, places in layer.environment().items():
             env[name] = ":".join(dict.fromkeys((*places, *filter(None, env.get(name, "").split(":")))))
