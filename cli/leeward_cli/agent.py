@@ -13,15 +13,17 @@ from typing import Any
 import click
 
 from leeward.apps.agents import answers
-from leeward.apps.agents.definition import AgentDefinition, load_definition
+from leeward.apps.agents.base_urls import unlisted
+from leeward.apps.agents.definition import AgentDefinition, definition_names, load_definition
 from leeward.apps.agents.entries import parse_entry
-from leeward.apps.agents.errors import printable
+from leeward.apps.agents.errors import SettingsError, printable
 from leeward.apps.agents.instances import Instance, InstanceRegistry
 from leeward.apps.agents.programs import AgentProgram
+from leeward.apps.agents.reading import read_user_file
 from leeward.apps.agents.request import AgentOptions, request_of
 from leeward.apps.agents.running import sandboxes_of
-from leeward.apps.agents.settings import AgentSettings
-from leeward.apps.agents.settings_paths import config_home, state_home
+from leeward.apps.agents.settings import AgentSettings, merged_settings
+from leeward.apps.agents.settings_paths import USER_FILE, config_home, state_home
 from leeward.apps.agents.written import home_path, writable_by_agents
 from leeward.client.sandbox import Sandbox
 from leeward.daemon.config_sources import load
@@ -201,18 +203,40 @@ def keep(yes: bool, forget: bool, name: str, path: str) -> int:
 
 @agent.command()
 @SOCKET
-@click.argument("name", metavar="AGENT", shell_complete=known_agents)
+@click.argument("name", metavar="[AGENT]", default="", shell_complete=known_agents)
 def doctor(socket: str | None, name: str) -> int:
     """
-    Say what AGENT needs and what is missing: its program, an account, its hosts, a sandbox.
+    Say what AGENT needs and what is missing: its program, an account, its hosts, a sandbox; without AGENT, for all.
 
-    The exit status is 1 if something is missing.
+    The exit status is 1 if something is missing; without AGENT, if it is at an agent that is installed, or none is.
     """
-    definition = load_definition(name, config_home(os.environ))
-    found = [_program(definition), _account(definition), *_hosts(definition), _sandbox(definition, socket)]
+    if name:
+        return 0 if _told(load_definition(name, config_home(os.environ)), socket) else 1
+    status, found = 0, False
+    for each in definition_names(config_home(os.environ)):
+        try:
+            definition = load_definition(each, config_home(os.environ))
+        except SettingsError as error:
+            complain(str(error))
+            status = 1
+            continue
+        if not agent_start.is_installed(definition):
+            how = definition.install.command or definition.install.page
+            click.echo(f"{each}: isn't installed" + (f"; {how}" if how else ""))
+            continue
+        click.echo(f"{each}:")
+        status |= not _told(definition, socket)
+        found |= each != "shell"
+    return int(status) if found else 1
+
+
+def _told(definition: AgentDefinition, socket: str | None) -> bool:
+    """Say what the agent of *definition* needs. Returns whether all of it is there."""
+    found = [_program(definition), _account(definition), *_hosts(definition), *_base_urls(definition),
+             _sandbox(definition, socket)]
     for good, what, said in found:
         click.echo(f"{'ok' if good else 'missing':8} {what:9} {said}")
-    return 0 if all(good for good, _, _ in found) else 1
+    return all(good for good, _, _ in found)
 
 
 def _lasted(seconds: float) -> str:
@@ -256,6 +280,19 @@ def _hosts(definition: AgentDefinition) -> list[Row]:
             rows.append((said["verdict"] == "allow", "host", rule.text if said["verdict"] == "allow" else
                          f"{rule.text}: {said['reason']}"))
     return rows
+
+
+def _base_urls(definition: AgentDefinition) -> list[Row]:
+    """The variables that lead the agent elsewhere; the user's own settings alone are looked at."""
+    try:
+        mine = merged_settings(read_user_file(os.path.join(config_home(os.environ), USER_FILE)) or {}, {}, USER_FILE, "",
+                               "/", os.environ)
+        found = dict(unlisted(definition, mine, os.environ))
+    except LeewardError as error:
+        return [(False, "base URL", str(error))]
+    return [(name not in found, "base URL", f"{name}: {found[name].text} isn't among the agent's hosts, and is asked for at"
+             " the start; `allow` below [network] in ~/.config/leeward/agents.toml has it" if name in found else name)
+            for name in definition.base_urls if os.environ.get(name)]
 
 
 def _sandbox(definition: AgentDefinition, socket: str | None) -> Row:

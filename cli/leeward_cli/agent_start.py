@@ -23,7 +23,7 @@ from leeward.apps.agents.hiding import rules_of
 from leeward.apps.agents.programs import AgentProgram, find
 from leeward.apps.agents.settings import AgentSettings, LibraryFolder, parse_library
 from leeward.apps.agents.settings_paths import cache_home, config_home
-from leeward.errors import BadRequest, DaemonError, LeewardError, Stale, quoted
+from leeward.errors import BadRequest, DaemonError, LeewardError, RequestRejected, Stale, quoted
 from leeward.spec.sizes import parse_size
 from leeward_cli import agent_ends, agent_project
 from leeward_cli.interrupts import EndRequested
@@ -48,10 +48,12 @@ _MOST_S = 366 * 86400
 
 def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | None, debug: bool, overlay: bool,
           applied: bool | None, approved: bool, profile: str, rebuild: bool, unrestricted_network: bool,
-          dump_network_access: str | None, libraries: tuple[str, ...], egress: str, trust_project: bool,
+          dump_network_access: str | None, libraries: tuple[str, ...], ports: tuple[tuple[int, int], ...],
+          egress: str, trust_project: bool,
           timeout: float | None, memory: str, terminal: bool | None, raw: bool) -> int:
     """Start an agent, and wait for its end; `agent_start_command.start` describes the options. Returns the exit status."""
     agent_ends.set_home()
+    name = name or only_agent()
     here = os.isatty(0) and os.isatty(1)
     on_terminal = here if terminal is None else terminal
     if terminal and not here:
@@ -77,8 +79,10 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                                      " on a copy")
                 run = held.enter_context(_prepared(name, project, folder, options, trust_project, rebuild, socket, held,
                                                    ignore))
+                _publish(run, ports, held)
                 try:
-                    status = _attended(run, debug, on_terminal, raw, timeout, keep=overlay and applied is not False)
+                    status = _attended(run, arguments if debug else None, on_terminal, raw, timeout,
+                                       keep=overlay and applied is not False)
                     return (_changes(run, applied) if overlay else 0) or status
                 finally:
                     ignore()
@@ -88,6 +92,39 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                         dump.write(run, socket)
         except EndRequested as ended:
             return 128 + int(ended.args[0])
+
+
+def only_agent() -> str:
+    """The name of the agent that is installed; BadRequest if none is, or several are."""
+    from leeward.apps.agents.definition import definition_names
+
+    known = [name for name in definition_names(config_home(os.environ)) if name != "shell"]
+    found = [name for name in known if is_installed(load_definition(name, config_home(os.environ)))]
+    if len(found) == 1:
+        return found[0]
+    raise BadRequest(f"several agents are installed: name one of {', '.join(found)}" if found else
+                     f"none of {', '.join(known)} is installed: `leeward agent doctor` says how to get one")
+
+
+def is_installed(definition: AgentDefinition) -> bool:
+    try:
+        return bool(definition.command) and find(os.path.expanduser(definition.command[0]), os.environ) is not None
+    except LeewardError:
+        return True  # it is there; its start says what is wrong
+
+
+def _publish(run: AgentRun, ports: tuple[tuple[int, int], ...], held: contextlib.ExitStack) -> None:
+    """Make servers of the agent's reachable on the host, as long as it runs."""
+    assert run.box is not None
+    for inside, host in ports:
+        try:
+            made = run.box.publish(inside, host or inside)
+        except RequestRejected as error:
+            if host:
+                raise BadRequest(f"--publish {host}:{inside}: {error}") from None
+            made = run.box.publish(inside)
+        held.enter_context(made)
+        complain(f"port {inside} of the agent is 127.0.0.1:{made.port} of this host, also for its other users")
 
 
 def library_of(text: str) -> LibraryFolder:
@@ -117,8 +154,8 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
               socket: str | None, held: contextlib.ExitStack, ignore: Callable[[], None]) -> AgentRun:
     """Prepare the run, without a start; *asked* are values of AgentOptions, *ignore* is called before the run is undone."""
     definition = load_definition(name, config_home(os.environ))
-    settings = agent_project.settings_of(folder, project, trust_project)
-    from leeward.apps.agents.request import AgentOptions, check_home, request_of, written_by
+    settings = agent_project.settings_of(folder, project, trust_project, definition)
+    from leeward.apps.agents.request import AgentOptions, check_home, libraries_of, request_of, written_by
     from leeward.apps.agents.running import AgentRun
 
     options, registry = AgentOptions(*asked), agent_ends.registry()
@@ -131,8 +168,14 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
     layer = _layer(settings, options, rebuild, socket)
     if layer is not None:
         held.callback(layer.close)
+    libraries = libraries_of(settings, options)
+    in_libraries: tuple[Sequence[str], Sequence[str]] = ((), ())
+    if libraries:
+        from leeward.apps.agents.libraries import hidden_in_libraries
+
+        in_libraries = hidden_in_libraries(libraries, settings)
     request = request_of(definition, settings, options, project, program, [each.path for each in hiding.hidden],
-                         os.environ, hiding.absent, f"/proc/self/fd/{folder}", layer, hiding.pinned)
+                         os.environ, hiding.absent, f"/proc/self/fd/{folder}", layer, hiding.pinned, in_libraries)
     for line in request.warnings:
         complain(line)
     asking = None
@@ -164,11 +207,15 @@ def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket
     return found
 
 
-def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout: float | None, *, keep: bool) -> int:
-    """Wait for the agent. Returns its exit status. With *keep* its changes are saved if a signal ends this program."""
+def _attended(run: AgentRun, instead: tuple[str, ...] | None, on_terminal: bool, raw: bool, timeout: float | None, *,
+              keep: bool) -> int:
+    """
+    Wait for the agent, or *instead*. Returns its exit status. With *keep* its changes are saved if a signal ends this
+    program.
+    """
     env: Mapping[str, str] = {name: value for name in ("TERM", "COLORTERM") if (value := os.environ.get(name, ""))
                               and value.isprintable()} if on_terminal else {}
-    process = run.start(debug, size() if on_terminal else None, env)
+    process = run.start(instead, size() if on_terminal else None, env)
     if on_terminal:
         from leeward_cli.terminal import attend  # while the program starts
     else:

@@ -71,7 +71,8 @@ class AgentDefinition:
     answers: tuple[AnswerFile, ...] = ()  # what was answered in them is kept for the project's next start
     programs: tuple[str, ...] = ()  # of the host, shown read-only if they exist: the program itself
     pass_environment: tuple[str, ...] = ()  # names of the caller's variables; "NAME*" is all that begin so
-    environment: Mapping[str, str] = field(default_factory=dict)  # set in the sandbox
+    base_urls: tuple[str, ...] = ()  # variables whose URL leads the agent to another host than `hosts`
+    environment: Mapping[str, str] = field(default_factory=dict)  # set in the sandbox; "~/" begins a path
     secrets: tuple[AgentSecret, ...] = ()  # variables that the broker keeps, if the caller has them
     signed_in: tuple[str, ...] = ()  # files, or names of variables as "$NAME"; if one exists, the agent has an account
     install: InstallRecipe = field(default_factory=InstallRecipe)  # how a person installs the program
@@ -103,7 +104,8 @@ KEYS: checks.Keys = {
     "hosts": checks.array(checks.text), "state": checks.array(checks.filled), "staged": checks.array(checks.filled),
     "answers": _answer_files, "programs": checks.array(checks.filled),
     "pass_environment": checks.array(checks.variable_pattern),
-    "environment": checks.variables, "secrets": _secrets, "signed_in": checks.array(checks.filled),
+    "base_urls": checks.array(checks.variable), "environment": checks.variables, "secrets": _secrets,
+    "signed_in": checks.array(checks.filled),
     "install": {"command": checks.text, "page": checks.text},
     "hooks": HOOKS,
 }

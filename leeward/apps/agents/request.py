@@ -77,12 +77,14 @@ class AgentRequest:
 def request_of(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
                program: AgentProgram | None, hidden: Sequence[str], environ: Mapping[str, str],
                absent: Sequence[str] = (), source: str = "", layer: Layer | None = None,
-               pinned: Sequence[str] = ()) -> AgentRequest:
+               pinned: Sequence[str] = (),
+               in_libraries: tuple[Sequence[str], Sequence[str]] = ((), ())) -> AgentRequest:
     """
     The request for one start, on the real path *project*, with *program*, or None for a shell alone.
 
     *hidden* and *absent* are names to hide, relative to the project, that exist and that don't yet; *pinned* folders of
-    it aren't to be renamed. By *source* the daemon opens it: that of a descriptor, whose folder can't be replaced.
+    it aren't to be renamed; *in_libraries* are paths in the sandbox to hide and to pin. By *source* the daemon
+    opens the project: that of a descriptor, whose folder can't be replaced.
 
     Raises RequestRejected if the project is or contains the home folder, a writable folder has leeward's own settings,
     or a name to hide isn't UTF-8; SettingsError if agents can't reach the port of a network entry.
@@ -121,14 +123,14 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     if options.memory:
         limits["memory"] = options.memory
     argv = () if program is None else (*program.argv, *definition.command[1:], *definition.arguments,
-                                       *options.arguments)
+                                       *settings.arguments.get(definition.name, ()), *options.arguments)
     return AgentRequest(
         argv, inside,
         {"profile": options.profile or PROFILE, "own_home": True, "egress": options.egress or EGRESS,
          "policy": policy, "mounts": mounts, "env": env,
-         "hide": [*(os.path.join(inside, name) for name in hidden), *logs],
+         "hide": [*(os.path.join(inside, name) for name in hidden), *in_libraries[0], *logs],
          "protect": [os.path.join(inside, name) for name in PROTECTED],
-         "pin": [os.path.join(inside, name) for name in pinned], **limits},
+         "pin": [*(os.path.join(inside, name) for name in pinned), *in_libraries[1]], **limits},
         tuple((path, path) for path in (home_path(path, home) for path in definition.staged)), tuple(state), hosts,
         (*hidden, *absent),
         {secret.variable: (environ[secret.variable], secret.hosts) for secret in definition.secrets

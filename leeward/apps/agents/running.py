@@ -18,7 +18,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -333,11 +333,14 @@ class AgentRun:
 
     # --- the agent ------------------------------------------------------------------
 
-    def start(self, debug: bool, size: tuple[int, int] | None, env: Mapping[str, str]) -> Process:
-        """Start the agent, or with *debug* or without argv a shell; *size* is that of a terminal, None for pipes."""
+    def start(self, instead: Sequence[str] | None, size: tuple[int, int] | None, env: Mapping[str, str]) -> Process:
+        """
+        Start the agent, or *instead*, a shell if that is empty; *size* is that of a terminal, None for pipes. A shell is
+        also what an agent without a program is.
+        """
         assert self.box is not None
-        argv = list(SHELL if debug or not self._request.argv else self._request.argv)
-        title = "shell" if debug else self._definition.name
+        argv = list((self._request.argv if instead is None else instead) or SHELL)
+        title = self._definition.name if instead is None else "shell"
         common: dict[str, Any] = {"cwd": self._request.cwd, "env": env, "title": title}
         process = (self.box.start(argv, stdin=None, **common) if size is None else
                    self.box.terminal(argv, size, **common))

@@ -32,12 +32,13 @@ def mounts(request: AgentRequest) -> list[tuple[str, str, bool, bool]]:
 def test_project_state_programs_and_libraries() -> None:
     request = asked(AgentDefinition("agent", command=("agent", "--one"), arguments=("--two",), state=("~/.state",),
                                     staged=("~/.staged",)),
-                    AgentSettings(libraries=(LibraryFolder("/srv/l", "/l"),)),
+                    AgentSettings(libraries=(LibraryFolder("/srv/l", "/l"),),
+                                  arguments={"agent": ("--of-settings",), "other": ("--other",)}),
                     AgentOptions(("three",), libraries=(LibraryFolder("/srv/m", "/srv/m", True),)))
     assert [("/home/a/p", "/home/a/p", True, False), ("/home/a/.state", "/home/a/.state", True, False),
             ("/srv/l", "/l", False, False), ("/srv/m", "/srv/m", True, False),
             ("/opt/a", "/opt/a", False, False)] == mounts(request)
-    assert ("/opt/a/bin/agent", "--one", "--two", "three") == request.argv
+    assert ("/opt/a/bin/agent", "--one", "--two", "--of-settings", "three") == request.argv
     assert (("/home/a/.staged", "/home/a/.staged"),) == request.staged
     assert ("/home/a/.state",) == request.folders
     assert "/opt/a/bin:/usr/local/bin:/usr/bin:/bin" == request.options["env"]["PATH"]
