@@ -81,7 +81,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                                                    ignore))
                 _publish(run, ports, held)
                 try:
-                    status = _attended(run, arguments if debug else None, on_terminal, raw, timeout,
+                    status = _attended(run, arguments if debug else None, on_terminal, raw, timeout, socket,
                                        keep=overlay and applied is not False)
                     return (_changes(run, applied) if overlay else 0) or status
                 finally:
@@ -207,8 +207,8 @@ def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket
     return found
 
 
-def _attended(run: AgentRun, instead: tuple[str, ...] | None, on_terminal: bool, raw: bool, timeout: float | None, *,
-              keep: bool) -> int:
+def _attended(run: AgentRun, instead: tuple[str, ...] | None, on_terminal: bool, raw: bool, timeout: float | None,
+              socket: str | None, *, keep: bool) -> int:
     """
     Wait for the agent, or *instead*. Returns its exit status. With *keep* its changes are saved if a signal ends this
     program.
@@ -216,8 +216,13 @@ def _attended(run: AgentRun, instead: tuple[str, ...] | None, on_terminal: bool,
     env: Mapping[str, str] = {name: value for name in ("TERM", "COLORTERM") if (value := os.environ.get(name, ""))
                               and value.isprintable()} if on_terminal else {}
     process = run.start(instead, size() if on_terminal else None, env)
+    assert run.box is not None
+    from leeward.spec.paths import client_socket
+    from leeward_cli.denied_hosts import DeniedHosts  # while the program starts, as the next ones
+
+    denied = DeniedHosts(client_socket(socket), run.box.id)
     if on_terminal:
-        from leeward_cli.terminal import attend  # while the program starts
+        from leeward_cli.terminal import attend
     else:
         from leeward_cli.passing import pass_on
     # `main` has disabled the garbage collector; from here on this process may run for days. The imported objects are
@@ -231,7 +236,11 @@ def _attended(run: AgentRun, instead: tuple[str, ...] | None, on_terminal: bool,
         timer.daemon = True
         timer.start()
     try:
-        status = attend(process) if on_terminal else pass_on(process, raw)
+        if on_terminal:
+            status = attend(process, lambda title: denied.follow(lambda host: title(f"leeward: denied {host}")))
+        else:
+            denied.follow(lambda host: complain(f"the agent is denied {host}"))
+            status = pass_on(process, raw)
     except (EndRequested, KeyboardInterrupt):
         if keep:
             with contextlib.suppress(LeewardError):  # the sandbox has ended
@@ -241,6 +250,7 @@ def _attended(run: AgentRun, instead: tuple[str, ...] | None, on_terminal: bool,
     finally:
         if timer is not None:
             timer.cancel()
+    denied.sum_up()
     return agent_ends.TIMED_OUT if late.is_set() else agent_ends.FAILED if run.given_up else status
 
 

@@ -29,11 +29,11 @@ class RowLog:
         self._path, self._op, self._fits = path, op, fits
         self.forgotten = 0
 
-    def pages(self, follow: bool) -> Iterator[list[dict[str, Any]]]:
-        """The existing rows, the oldest first; then new ones, if *follow*."""
+    def pages(self, follow: bool, after: int = 0) -> Iterator[list[dict[str, Any]]]:
+        """The existing rows with numbers above *after*, the oldest first; then new ones, if *follow*."""
         connection = BlockingConnection(self._path)
         try:
-            after, wait, pages = 0, 0.0, 0
+            wait, pages = 0.0, 0
             while True:
                 reply, _ = connection.call(self._op, {"after": after, "wait": wait}, time.monotonic() + wait + _ANSWER_S)
                 found = self._checked(reply.ok or {})

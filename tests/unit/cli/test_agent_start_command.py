@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from leeward.errors import BadRequest, RequestRejected
-from leeward_cli import agent_start, passing
+from leeward_cli import agent_start, denied_hosts, passing
 from leeward_cli.main import main
 from leeward_cli.options import UsageError
 
@@ -141,8 +141,9 @@ def test_the_collector_is_enabled_once_the_agent_is_started(monkeypatch: pytest.
 
     def start(*_words: object, **_options: object) -> int:
         seen.append(gc.isenabled())
-        run: Any = SimpleNamespace(start=lambda *_: None, given_up=False, settings=SimpleNamespace(limits={}))
-        return agent_start._attended(run, None, False, False, None, keep=False)
+        run: Any = SimpleNamespace(start=lambda *_: None, given_up=False, settings=SimpleNamespace(limits={}),
+                                   box=SimpleNamespace(id="abc"))
+        return agent_start._attended(run, None, False, False, None, None, keep=False)
 
     def pass_on(_process: object, _raw: bool) -> int:
         seen.append(gc.isenabled())
@@ -150,6 +151,7 @@ def test_the_collector_is_enabled_once_the_agent_is_started(monkeypatch: pytest.
 
     monkeypatch.setattr(agent_start, "start", start)
     monkeypatch.setattr(passing, "pass_on", pass_on)
+    monkeypatch.setattr(denied_hosts, "DeniedHosts", lambda *_: SimpleNamespace(follow=seen.count, sum_up=seen.copy))
     assert 3 == main(["agent", "start", "claude"])
     assert [False, True, True] == [*seen, gc.isenabled()]
 
