@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from leeward.apps.agents import checks
 from leeward.apps.agents.errors import SettingsError
 from leeward.apps.agents.hiding import FilePattern, parse_pattern, rules_of
+from leeward.apps.agents.hole_settings import read_hole_settings
 from leeward.apps.agents.project_tree import check_text, hiding_plan
-from leeward.apps.agents.reading import PROJECT_FILE, read_project_file
+from leeward.apps.agents.reading import HOLE_FILE, PROJECT_FILE, read_project_file
 from leeward.apps.agents.settings import AgentSettings, LibraryFolder
 
 
@@ -51,8 +52,9 @@ def hidden_in_libraries(libraries: Iterable[LibraryFolder], settings: AgentSetti
 def _own_patterns(folder: int, path: str) -> Sequence[FilePattern]:
     file = os.path.join(path, PROJECT_FILE)
     table = (read_project_file(folder, file) or {}).get("files", {})
+    hole = read_hole_settings(folder, os.path.join(path, HOLE_FILE))
     try:
-        return [parse_pattern(each) for each in checks.array(checks.filled)(
-            table.get("exclude", []) if isinstance(table, dict) else None)]
+        own = checks.array(checks.filled)(table.get("exclude", []) if isinstance(table, dict) else None)
+        return [parse_pattern(each) for each in (*own, *hole.exclude)]
     except ValueError as error:
         raise SettingsError(file, "files.exclude", str(error)) from None

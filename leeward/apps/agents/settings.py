@@ -25,7 +25,7 @@ from leeward.apps.agents.definition import HOOKS, AgentHooks
 from leeward.apps.agents.errors import SettingsError, printable
 from leeward.apps.agents.hiding import FilePattern, parse_pattern
 from leeward.apps.agents.instance_names import is_agent_name
-from leeward.apps.agents.reading import PROJECT_FILE, read_project_file, read_user_file
+from leeward.apps.agents.reading import HOLE_FILE, PROJECT_FILE, read_project_file, read_user_file
 from leeward.apps.agents.settings_paths import USER_FILE
 from leeward.apps.agents.written import closed_path
 from leeward.base.dataclass import dataclass, field, replace
@@ -230,7 +230,18 @@ def load_settings(project: int, project_path: str, config_home: str, environ: Ma
     user_file, project_file = os.path.join(config_home, USER_FILE), os.path.join(project_path, PROJECT_FILE)
     user = read_user_file(user_file) or {}
     theirs = read_project_file(project, project_file) or {}
-    return merged_settings(user, theirs, user_file, project_file, project_path, environ)
+    unused: tuple[str, ...] = ()
+    if os.path.lexists(f"/proc/self/fd/{project}/{HOLE_FILE}"):
+        from leeward.apps.agents.hole_settings import read_hole_settings  # few projects have them
+
+        hole_file = os.path.join(project_path, HOLE_FILE)
+        hole = read_hole_settings(project, hole_file)
+        unused = hole.unused
+        table = {"files": {"exclude": [_literal(each) for each in hole.exclude]},
+                 "network": {"allow": [_literal(each) for each in hole.hosts]}}
+        theirs = merge_tables(table, theirs, hole_file, project_file)
+    found = merged_settings(user, theirs, user_file, project_file, project_path, environ)
+    return replace(found, warnings=(*found.warnings, *unused)) if unused else found
 
 
 def merged_settings(user: Mapping[str, Any], theirs: Mapping[str, Any], user_file: str, project_file: str,
@@ -249,6 +260,11 @@ def merged_settings(user: Mapping[str, Any], theirs: Mapping[str, Any], user_fil
     secret = tuple(name for name in other.variables if name not in _PLAIN)
     widening = grants_of(_settings(_lists(mine.table), ()), settings, secret, theirs.get("environment", {}))
     return replace(settings, widening=widening)
+
+
+def _literal(text: str) -> str:
+    """*text* for a table in which a dollar sign begins a variable."""
+    return text.replace("$", "$$")
 
 
 class _Side:
