@@ -14,13 +14,14 @@ from leeward.spec.egress_policy import Policy
 from leeward.spec.hosts import InvalidHost, parse_host
 from leeward.spec.paths import client_socket
 from leeward_cli import egress_log
-from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET
+from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET, Group
+from leeward_cli.sandbox_names import asked_id
 
 #: The protocol of a connection, by the URL's scheme. The broker passes TLS through; `tcp` stands for anything else.
 _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
 
 
-@click.group()
+@click.group(cls=Group)
 def egress() -> None:
     """Test a policy of egress, and show what sandboxes tried to reach."""
 
@@ -36,9 +37,10 @@ def log(socket: str | None, follow: bool, as_json: bool, file: str | None, job: 
     """
     Show what your jobs and sandboxes tried to reach, and what was decided: a row each.
 
-    ID is a job's number or a sandbox's id. The user who runs the daemon sees the rows of all users. The daemon
+    ID is a job's number, or a sandbox's id or name. The user who runs the daemon sees the rows of all users. The daemon
     remembers the last 10,000 rows; where users share them, the user with the most rows loses their oldest first.
     """
+    job = asked_id(job, socket)
     if file is None:
         egress_log.show(client_socket(socket), job, follow, as_json)
     elif follow or as_json:
