@@ -324,11 +324,10 @@ def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
         return status
     if applied is None:
         try:
-            wanted = click.confirm(f"Apply these {len(found)} changes to {run.project!a:.200}?", err=True)
+            if not _wanted(run, found):
+                return status
         except click.Abort:  # Ctrl-D
             raise KeyboardInterrupt from None
-        if not wanted:
-            return status
     try:
         with Progress("applying"):
             run.box.apply(changes=found)
@@ -336,6 +335,24 @@ def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
         complain(overlays.failure(error))
         return 1
     return status
+
+
+def _wanted(run: AgentRun, found: Changes) -> bool:
+    """Whether a person wants *found* to be applied, who may look at the difference first."""
+    import click
+
+    from leeward.client.overlay import Overlay
+
+    question = f"Apply these {len(found)} changes to {run.project!a:.200}? y is yes, d shows the difference [y/N/d]"
+    while True:
+        answer = click.prompt(question, default="n", show_default=False, err=True).strip().lower()
+        if answer in ("y", "yes", "n", "no"):
+            return bool(answer in ("y", "yes"))
+        if answer in ("d", "diff"):
+            from leeward_cli.difference import show_difference
+
+            assert run.box is not None
+            show_difference(Overlay(run.box, ""), found)
 
 
 def _warn_of_files(run: AgentRun) -> None:

@@ -66,7 +66,8 @@ def test(policy: str, config_file: str | None, method: str, address: str | None,
     """
     policies = load(config_file).egress
     if policy not in policies:
-        raise BadRequest(f"there is no policy {policy!r:.80}; the configuration has: {', '.join(policies) or 'none'}")
+        raise BadRequest(f"there is no policy {policy!r:.80}; the configuration has: {', '.join(policies) or 'none'};"
+                         ' `allow = ["example.org"]` below [egress.NAME] makes one')
     allowed = True
     for url in urls:
         found = verdict(policies[policy], url, method.upper(), address, fetch)

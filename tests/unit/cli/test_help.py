@@ -26,7 +26,8 @@ def test_each_command_is_told_by_a_whole_sentence(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(("topic", "begins"), [
-    ((), "Usage: leeward [OPTIONS]"), (("agents",), "Agents and approvals:"), (("sandbox",), "Usage: leeward sandbox [OPTIONS]"),
+    ((), "Usage: leeward [OPTIONS]"), (("agents",), "Agents and approvals:"),
+    (("sandbox",), "Usage: leeward sandbox [OPTIONS]"),
     (("agent", "start"), "Usage: leeward agent start [OPTIONS] [AGENT]"), (("exec",), "Usage: leeward exec [OPTIONS]")])
 def test_help_of_a_group_and_a_command(topic: tuple[str, ...], begins: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 == main(["help", *topic])
