@@ -80,17 +80,38 @@
     count((await (await fetch("/api/status")).json()).pending);
   }
 
+  // While a button is pressed the list stays, since a click on what is replaced meanwhile is lost.
+  let isPressed = false;
+  const released = () => new Promise((resolve) => {
+    if (!isPressed) { resolve(); return; }
+    const over = () => { clearTimeout(longest); setTimeout(resolve); }; // after the click
+    const longest = setTimeout(over, 2000); // it was let go outside of the window
+    for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, over, { once: true });
+  });
+  document.addEventListener("pointerdown", () => { isPressed = true; });
+  for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, () => { isPressed = false; });
+
+  // A selector of what has the focus in the list, for the list that is drawn in its place; "" for nothing in it.
+  function focused() {
+    const on = document.activeElement, row = on && on.closest("#rows li"), form = on && on.closest("#bulk form");
+    if (row) return `#rows li[data-id="${CSS.escape(row.dataset.id)}"] a`;
+    if (form) return `#bulk form[data-bulk="${CSS.escape(form.dataset.bulk)}"] button[value="${CSS.escape(on.value)}"]`;
+    return on && on.closest("#bulk") ? "#bulk summary" : "";
+  }
+
+  let isBulkOpen = false; // also while there is nothing to decide, as one list may be drawn
   async function drawList() {
     const query = one("#list").dataset.query;
     const drawn = await fetched(`/queue?${query}part=list`);
-    const held = document.activeElement && document.activeElement.closest("#rows li");
+    await released();
+    const held = focused();
     const chosen = article() && article().dataset.id;
-    const isOpen = one("#bulk") && one("#bulk").open;
+    if (one("#bulk")) isBulkOpen = one("#bulk").open;
     count(Number(one("[data-pending]", drawn).dataset.pending));
     one("#list").replaceChildren(drawn);
-    if (isOpen && one("#bulk")) one("#bulk").open = true;
+    if (one("#bulk")) one("#bulk").open = isBulkOpen;
     mark(chosen);
-    if (held) { const again = one(`#rows li[data-id="${CSS.escape(held.dataset.id)}"] a`); if (again) again.focus(); }
+    if (held && one(held)) one(held).focus();
     tick();
     if (!chosen && one("#rows li") && !isPhone()) choose(one("#rows li").dataset.id);
     if (!chosen && !one("#rows li")) one("#detail").replaceChildren();
