@@ -36,7 +36,7 @@ from leeward_cli import agent_project, agent_start, egress_log
 from leeward_cli import logs as shown
 from leeward_cli.agent_ends import registry, set_home
 from leeward_cli.agent_start_command import known_agents, start
-from leeward_cli.click_options import FOLLOW, JSON_LINES, RAW, SOCKET, TERMINAL, Group
+from leeward_cli.click_options import FOLLOW, JSON_LINES, RAW, SOCKET, TERMINAL, CommandGroup
 from leeward_cli.egress import verdict
 from leeward_cli.messages import complain
 from leeward_cli.sandbox_command import attached, in_sandbox
@@ -48,7 +48,7 @@ _STOP_S = 20.0
 _VERSION_S = 30.0
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def agent() -> None:
     """Run the agents that people use, each in a sandbox with one project, the hosts it needs, and nothing else."""
     set_home()

@@ -19,7 +19,7 @@ from leeward_cli.messages import FULL, complain, complain_of_system, encoded, es
 from leeward_cli.options import OPTIONS, USAGE, Option, UsageError, parse
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group whose help has the first sentence of each command, whole."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -14,14 +14,14 @@ from leeward.spec.egress_policy import Policy
 from leeward.spec.hosts import InvalidHost, parse_host
 from leeward.spec.paths import client_socket
 from leeward_cli import egress_log
-from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET, Group
+from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET, CommandGroup
 from leeward_cli.sandbox_names import asked_id
 
 #: The protocol of a connection, by the URL's scheme. The broker passes TLS through; `tcp` stands for anything else.
 _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def egress() -> None:
     """Test a policy of egress, and show what sandboxes tried to reach."""
 

@@ -21,7 +21,7 @@ from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError, LeewardError
 from leeward.spec.sizes import size_text
-from leeward_cli.click_options import JSON, JSON_LINES, RAW, SOCKET, TERMINAL, Group
+from leeward_cli.click_options import JSON, JSON_LINES, RAW, SOCKET, TERMINAL, CommandGroup
 from leeward_cli.messages import complain
 from leeward_cli.prompt import main
 from leeward_cli.sandbox_command import attached, in_sandbox, opened, split_words, used
@@ -103,7 +103,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def sandbox() -> None:
     """Open, list and end live sandboxes."""
 
