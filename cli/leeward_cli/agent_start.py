@@ -49,7 +49,7 @@ _MOST_S = 366 * 86400
 def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | None, debug: bool, overlay: bool,
           applied: bool | None, approved: bool, profile: str, rebuild: bool, unrestricted_network: bool,
           dump_network_access: str | None, libraries: tuple[str, ...], ports: tuple[tuple[int, int], ...],
-          egress: str, trust_project: bool,
+          persist: bool, egress: str, trust_project: bool,
           timeout: float | None, memory: str, terminal: bool | None, raw: bool) -> int:
     """Start an agent, and wait for its end; `agent_start_command.start` describes the options. Returns the exit status."""
     agent_ends.set_home()
@@ -69,7 +69,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
     except ValueError as error:
         raise UsageError(f"--memory: {error}") from None
     options = (arguments, debug, overlay or approved, unrestricted_network, tuple(map(library_of, libraries)), memory,
-               egress, "approved" if approved else profile, approved)
+               egress, "approved" if approved else profile, persist, approved)
     dump = None if dump_network_access is None else _NamesFile(dump_network_access)
     with agent_ends.ending_by_signals() as ignore, dump or contextlib.nullcontext():
         try:

@@ -81,6 +81,22 @@ def test_the_only_agent_needs_no_name_and_a_command_may_run_in_its_place(home: A
     assert "claude: isn't installed; curl" in told
 
 
+def test_caches_and_tools_stay_for_the_project(home: AgentHome) -> None:
+    """And for no other, nor for a start that doesn't ask for them; what an agent left there is no way out."""
+    line = ("mkdir -p ~/.local/bin; echo 'echo tool' >~/.local/bin/tool; chmod +x ~/.local/bin/tool; touch ~/gone;"
+            " ln -s / ~/.config/root")
+    got = home.run("start", "sh", ".", "--persist", "--", "-c", line)
+    assert (0, "") == (got.returncode, got.stderr)
+    look = "ls -A ~; tool; cat ~/.config/root/etc/shadow"
+    got = home.run("start", "sh", ".", "--persist", "--", "-c", look)
+    assert "tool" in got.stdout.splitlines()
+    assert "gone" not in got.stdout
+    assert "root:" not in got.stdout
+    assert "tool" not in home.run("start", "sh", ".", "--", "-c", look).stdout
+    (home.path / "other").mkdir()
+    assert "tool" not in home.run("start", "sh", str(home.path / "other"), "--persist", "--", "-c", look).stdout
+
+
 def test_names_are_hidden_in_a_library(home: AgentHome) -> None:
     library = home.path / "library"
     (library / ".leeward").mkdir(parents=True)
