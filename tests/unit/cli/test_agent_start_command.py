@@ -19,7 +19,8 @@ from leeward_cli.options import UsageError
 NOTHING: dict[str, Any] = {
     "path": ".", "arguments": (), "socket": None, "debug": False, "overlay": False, "applied": None, "approved": False,
     "profile": "", "rebuild": False, "unrestricted_network": False, "dump_network_access": None, "libraries": (),
-    "ports": (), "persist": False, "egress": "", "trust_project": False, "timeout": None, "memory": "", "terminal": None, "raw": False}
+    "ports": (), "persist": False,
+    "egress": "", "trust_project": False, "timeout": None, "memory": "", "terminal": None, "raw": False}
 
 RIGHT: tuple[tuple[list[str], dict[str, Any]], ...] = (
     (["claude"], {}),
