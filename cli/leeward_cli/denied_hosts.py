@@ -19,6 +19,8 @@ from leeward_cli.terminal_rows import matches, plain
 
 #: Hosts that are told while the agent works, hosts of the summary, and characters of a name, at most.
 _TOLD, _SUMMED, _MOST_NAME = 100, 20, 100
+#: Rows of other sandboxes before the first one that is read, at most: the agent may have begun.
+_EARLIER = 200
 #: What `allow` of the agents' settings changes.
 _ALLOWABLE = ("domain not in allowlist", "port not allowed", "private IP blocked")
 
@@ -40,9 +42,14 @@ class DeniedHosts:
 
     def _follow(self) -> None:
         with contextlib.suppress(LeewardError, OSError):  # the daemon has ended, which the agent's end tells
-            for page in egress_log.decisions(self._path).pages(True):
-                for row in page:
-                    self._note(row)
+            self._last = max(0, egress_log.decisions(self._path).last() - _EARLIER)
+            self._read(True)
+
+    def _read(self, follow: bool) -> None:
+        for page in egress_log.decisions(self._path).pages(follow, self._last):
+            for row in page:
+                self._note(row)
+                self._last = row["number"]
 
     def _note(self, row: Mapping[str, Any]) -> None:
         if row["verdict"] != "denied" or not matches(row, self._box):
@@ -50,7 +57,6 @@ class DeniedHosts:
         # A query has no port, and HTTP and TLS need none in the settings.
         host = plain(egress_log.target(row if row["port"] not in (80, 443) else {**row, "port": 0}))[:_MOST_NAME]
         with self._lock:
-            self._last = max(self._last, row["number"])
             if host in self._reasons or len(self._reasons) >= _TOLD:
                 return
             self._reasons[host] = row["reason"]
@@ -60,9 +66,7 @@ class DeniedHosts:
         """Say at the end which hosts were denied, and how they could be allowed."""
         self._tell = lambda _host: None
         with contextlib.suppress(LeewardError, OSError):
-            for page in egress_log.decisions(self._path).pages(False, self._last):
-                for row in page:
-                    self._note(row)
+            self._read(False)
         with self._lock:
             found = [*self._reasons.items()][:_SUMMED]
             more = len(self._reasons) - len(found)

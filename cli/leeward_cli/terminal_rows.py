@@ -13,6 +13,8 @@ from leeward_cli.messages import complain, write
 
 #: Seconds that the daemon may take to answer, and that one request waits for more rows.
 _ANSWER_S, _WAIT_S = 5.0, 60.0
+#: A number above those of all rows.
+_BEYOND = 1 << 53
 #: The greatest number of answers that are read without `follow`: the daemon keeps fewer rows.
 _MOST_PAGES = 2000
 
@@ -48,6 +50,18 @@ class RowLog:
                     return
         finally:
             connection.close()
+
+    def last(self) -> int:
+        """The number of the newest row; 0 for none."""
+        connection = BlockingConnection(self._path)
+        try:
+            reply, _ = connection.call(self._op, {"after": _BEYOND}, time.monotonic() + _ANSWER_S)
+        finally:
+            connection.close()
+        last = (reply.ok or {}).get("last")
+        if type(last) is not int:
+            raise BadReply("the daemon's rows are malformed")
+        return last
 
     def rows(self) -> list[dict[str, Any]]:
         return [row for page in self.pages(False) for row in page]

@@ -24,6 +24,9 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     found = list[dict[str, Any]]()
 
     class Log:
+        def last(self) -> int:
+            return max((each["number"] for each in found), default=0)
+
         def pages(self, _follow: bool, after: int = 0) -> Iterator[list[dict[str, Any]]]:
             yield [each for each in found if each["number"] > after]
 
