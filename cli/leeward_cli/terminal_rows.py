@@ -9,12 +9,11 @@ from typing import Any
 
 from leeward.client.connection import BlockingConnection
 from leeward.errors import BadReply
+from leeward.wire.replies import MAX_ID
 from leeward_cli.messages import complain, write
 
 #: Seconds that the daemon may take to answer, and that one request waits for more rows.
 _ANSWER_S, _WAIT_S = 5.0, 60.0
-#: A number above those of all rows.
-_BEYOND = 1 << 53
 #: The greatest number of answers that are read without `follow`: the daemon keeps fewer rows.
 _MOST_PAGES = 2000
 
@@ -55,7 +54,7 @@ class RowLog:
         """The number of the newest row; 0 for none."""
         connection = BlockingConnection(self._path)
         try:
-            reply, _ = connection.call(self._op, {"after": _BEYOND}, time.monotonic() + _ANSWER_S)
+            reply, _ = connection.call(self._op, {"after": MAX_ID}, time.monotonic() + _ANSWER_S)
         finally:
             connection.close()
         last = (reply.ok or {}).get("last")

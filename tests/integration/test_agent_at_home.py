@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import urllib.request
 from collections.abc import Iterator
 
@@ -68,6 +69,7 @@ def test_a_server_of_the_agents_is_published(home: AgentHome) -> None:
 
 
 def test_the_only_agent_needs_no_name_and_a_command_may_run_in_its_place(home: AgentHome) -> None:
+    shutil.rmtree(home.path / "config/leeward/agents")  # that of the tests
     home.settings('[agents.codex]\narguments = ["from settings"]\n')
     folder = home.path / "bin"
     folder.mkdir()
@@ -112,10 +114,12 @@ def test_names_are_hidden_in_a_library(home: AgentHome) -> None:
 def test_a_denied_host_is_told_while_the_agent_works(home: AgentHome) -> None:
     """And at the end, with what would allow it; on a terminal by its title, which is restored."""
     line = "curl -sS -m 3 http://evil.example.org/ 2>/dev/null"
-    got = home.run("start", "sh", ".", "--", "-c", f"{line}; {line}; echo done")
-    assert "done\n" == got.stdout
-    assert 1 == got.stderr.count("the agent is denied evil.example.org")
-    assert 'allow = ["evil.example.org"]' in got.stderr
+    with home.popen("start", "sh", "--", "-c", f"{line}; {line}; read word") as process:
+        assert process.stderr is not None
+        assert "leeward: the agent is denied evil.example.org\n" == process.stderr.readline()
+        _, said = process.communicate("\n")
+    assert "is denied" not in said
+    assert 'allow = ["evil.example.org"]' in said
     with home.on_terminal("start", "sh", str(home.project), "--", "-c", f"{line}; read word", TERM="xterm") as screen:
         screen.until(r"\x1b\[22;2t\x1b\]2;leeward: denied evil\.example\.org\x1b")
         screen.types("\r")
