@@ -186,6 +186,7 @@ def test_a_whole_category_is_decided_unless_it_is_taken_back(window: Window, ser
     late = push(served, "late").id
     page.get_by_role("dialog", name="Deny 3 requests?").get_by_role("button", name="Deny").click()
     page.locator(".held").get_by_text("3 requests will be denied").wait_for()
+    page.wait_for_selector("#link-state[data-state=on]")  # keys are known from then on
     page.keyboard.press("u")
     page.get_by_text("it was taken back").wait_for()
     page.wait_for_selector("#link-state[data-state=on]")

@@ -105,7 +105,7 @@
     const drawn = await fetched(`/queue?${query}part=list`);
     await released();
     const held = focused();
-    const chosen = article() && article().dataset.id;
+    const chosen = wantedId || (article() && article().dataset.id);
     if (one("#bulk")) isBulkOpen = one("#bulk").open;
     count(Number(one("[data-pending]", drawn).dataset.pending));
     one("#list").replaceChildren(drawn);
@@ -128,11 +128,14 @@
     }
   }
 
+  let wantedId = ""; // the request that was chosen last, which may not be shown yet
   async function choose(id) {
+    wantedId = id;
     mark(id);
     const before = article() && article().dataset.id === id ? hunkBoxes().filter((box) => !box.checked).map((box) => box.name) : [];
     try {
       const drawn = await fetched(`/queue/${id}?part=detail`);
+      if (wantedId !== id) return; // another one was chosen meanwhile
       one("#detail").replaceChildren(drawn);
       for (const box of hunkBoxes()) if (before.includes(box.name)) box.checked = false; // drawn again, e.g. after an error
       shownAt = performance.now();
@@ -142,13 +145,16 @@
     } catch (error) { say("The request can't be shown"); }
   }
 
+  // Whether a request is shown, and no other is on its way.
+  const isShown = (id) => Boolean(article()) && article().dataset.id === id && (!wantedId || wantedId === id);
+
   let outputTimer = 0;
   function moreOutput(id) {
     // The server renders the output, since it marks invisible characters; at most once in 700 ms.
     if (outputTimer || !article() || article().dataset.id !== id) return;
     outputTimer = setTimeout(async () => {
       outputTimer = 0;
-      if (!article() || article().dataset.id !== id) return;
+      if (!isShown(id)) return;
       await choose(id);
       const output = one("#detail .output");
       if (output) output.scrollTop = output.scrollHeight;
@@ -382,8 +388,7 @@
       if (told.type === "init") { wait = 500; state("on", "live"); count(told.pending); refreshList(); }
       else if (told.type === "request") { notify(told.request); say(`New request ${told.request.id}: ${told.request.category}`); refreshList(); }
       else if (told.type === "resolve") {
-        const shown = article();
-        if (shown && shown.dataset.id === String(told.request.id) && !isDeciding) choose(shown.dataset.id);
+        if (isShown(String(told.request.id)) && !isDeciding) choose(String(told.request.id));
         refreshList();
       } else if (told.type === "output") moreOutput(String(told.id));
       else if (told.type === "rules" && document.body.dataset.tab === "rules" && !document.activeElement.closest("form")) location.reload();
