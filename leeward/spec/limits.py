@@ -56,8 +56,7 @@ _OVERFLOWS = {"cut": True, "end": False}
 
 def limit_text(name: str, value: float) -> str:
     """The *value* of the limit *name* for a person: a size, a number or seconds."""
-    return size_text(int(value)) if name in ("memory", "files", "output") else f"{value:g}" if isinstance(
-        value, float) else str(value)
+    return size_text(int(value)) if name in ("memory", "files", "output") else str(value)
 
 
 def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any], adjustable: Sequence[str] = ADJUSTABLE) -> Limits:
