@@ -12,14 +12,19 @@ from typing import Any
 
 import click
 
-from leeward.apps.agents.definition import AgentDefinition, load_definition
+from leeward.apps.agents import answers
+from leeward.apps.agents.base_urls import unlisted
+from leeward.apps.agents.definition import AgentDefinition, definition_names, load_definition
 from leeward.apps.agents.entries import parse_entry
+from leeward.apps.agents.errors import SettingsError, printable
 from leeward.apps.agents.instances import Instance, InstanceRegistry
 from leeward.apps.agents.programs import AgentProgram
+from leeward.apps.agents.reading import read_user_file
 from leeward.apps.agents.request import AgentOptions, request_of
 from leeward.apps.agents.running import sandboxes_of
-from leeward.apps.agents.settings import AgentSettings
-from leeward.apps.agents.settings_paths import config_home, state_home
+from leeward.apps.agents.settings import AgentSettings, merged_settings
+from leeward.apps.agents.settings_paths import USER_FILE, config_home, state_home
+from leeward.apps.agents.written import home_path, writable_by_agents
 from leeward.client.sandbox import Sandbox
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest, DaemonError, LeewardError
@@ -27,11 +32,11 @@ from leeward.spec.egress_policy import AGENT
 from leeward.spec.outcome import Outcome
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
-from leeward_cli import agent_start, egress_log
+from leeward_cli import agent_project, agent_start, egress_log
 from leeward_cli import logs as shown
 from leeward_cli.agent_ends import registry, set_home
 from leeward_cli.agent_start_command import known_agents, start
-from leeward_cli.click_options import FOLLOW, JSON_LINES, RAW, SOCKET, TERMINAL
+from leeward_cli.click_options import FOLLOW, JSON_LINES, RAW, SOCKET, TERMINAL, CommandGroup
 from leeward_cli.egress import verdict
 from leeward_cli.messages import complain
 from leeward_cli.sandbox_command import attached, in_sandbox
@@ -43,7 +48,7 @@ _STOP_S = 20.0
 _VERSION_S = 30.0
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def agent() -> None:
     """Run the agents that people use, each in a sandbox with one project, the hosts it needs, and nothing else."""
     set_home()
@@ -164,19 +169,74 @@ def logs(socket: str | None, follow: bool, network: bool, name: str) -> None:
 
 
 @agent.command()
-@SOCKET
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--forget", is_flag=True, help="Forget them instead, so that AGENT asks again.")
 @click.argument("name", metavar="AGENT", shell_complete=known_agents)
-def doctor(socket: str | None, name: str) -> int:
+@click.argument("path", metavar="[PATH]", default=".", type=click.Path())
+def keep(yes: bool, forget: bool, name: str, path: str) -> int:
     """
-    Say what AGENT needs and what is missing: its program, an account, its hosts, a sandbox.
+    Write into AGENT's files on this host what you have answered in its dialogues while it worked on the project PATH.
 
-    The exit status is 1 if something is missing.
+    Later starts on PATH have these answers anyway. They are shown first, since the agent can have given them itself.
     """
     definition = load_definition(name, config_home(os.environ))
-    found = [_program(definition), _account(definition), *_hosts(definition), _sandbox(definition, socket)]
+    with agent_project.opened(path) as (project, _):
+        store = answers.AnswerStore(state_home(os.environ), name, project)
+    if forget:
+        store.forget()
+        return 0
+    found = store.read(definition.answers)
+    if not found:
+        complain(f"nothing was answered to {name} on {project!a:.200} that isn't in its files")
+        return 0
+    for file, kept in found.items():
+        for key, value in kept.items():
+            click.echo(f"{file}: {printable(key.replace(answers.PROJECT, project))} = {json.dumps(value)}")
+    if not yes and not click.confirm("Write this into the files of this host?", err=True):
+        return 1
+    written = writable_by_agents((), os.environ)
+    home = os.path.realpath(os.environ.get("HOME") or "/")
+    for file, kept in found.items():
+        answers.write_to_host(home_path(file, home), kept, project, written)
+    return 0
+
+
+@agent.command()
+@SOCKET
+@click.argument("name", metavar="[AGENT]", default="", shell_complete=known_agents)
+def doctor(socket: str | None, name: str) -> int:
+    """
+    Say what AGENT needs and what is missing: its program, an account, its hosts, a sandbox; without AGENT, for all.
+
+    The exit status is 1 if something is missing; without AGENT, if it is at an agent that is installed, or none is.
+    """
+    if name:
+        return 0 if _told(load_definition(name, config_home(os.environ)), socket) else 1
+    status, found = 0, False
+    for each in definition_names(config_home(os.environ)):
+        try:
+            definition = load_definition(each, config_home(os.environ))
+        except SettingsError as error:
+            complain(str(error))
+            status = 1
+            continue
+        if not agent_start.is_installed(definition):
+            how = definition.install.command or definition.install.page
+            click.echo(f"{each}: isn't installed" + (f"; {how}" if how else ""))
+            continue
+        click.echo(f"{each}:")
+        status |= not _told(definition, socket)
+        found |= each != "shell"
+    return int(status) if found else 1
+
+
+def _told(definition: AgentDefinition, socket: str | None) -> bool:
+    """Say what the agent of *definition* needs. Returns whether all of it is there."""
+    found = [_program(definition), _account(definition), *_hosts(definition), *_base_urls(definition),
+             _sandbox(definition, socket)]
     for good, what, said in found:
         click.echo(f"{'ok' if good else 'missing':8} {what:9} {said}")
-    return 0 if all(good for good, _, _ in found) else 1
+    return all(good for good, _, _ in found)
 
 
 def _lasted(seconds: float) -> str:
@@ -220,6 +280,19 @@ def _hosts(definition: AgentDefinition) -> list[Row]:
             rows.append((said["verdict"] == "allow", "host", rule.text if said["verdict"] == "allow" else
                          f"{rule.text}: {said['reason']}"))
     return rows
+
+
+def _base_urls(definition: AgentDefinition) -> list[Row]:
+    """The variables that lead the agent elsewhere; the user's own settings alone are looked at."""
+    try:
+        mine = merged_settings(read_user_file(os.path.join(config_home(os.environ), USER_FILE)) or {}, {}, USER_FILE, "",
+                               "/", os.environ)
+        found = dict(unlisted(definition, mine, os.environ))
+    except LeewardError as error:
+        return [(False, "base URL", str(error))]
+    return [(name not in found, "base URL", f"{name}: {found[name].text} isn't among the agent's hosts, and is asked for at"
+             " the start; `allow` below [network] in ~/.config/leeward/agents.toml has it" if name in found else name)
+            for name in definition.base_urls if os.environ.get(name)]
 
 
 def _sandbox(definition: AgentDefinition, socket: str | None) -> Row:

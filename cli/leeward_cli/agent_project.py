@@ -7,10 +7,12 @@ import os
 import sys
 from collections.abc import Iterator
 
+from leeward.apps.agents.definition import AgentDefinition
 from leeward.apps.agents.hiding import rules_of
 from leeward.apps.agents.project_tree import HidingPlan, hiding_plan
 from leeward.apps.agents.settings import AgentSettings, load_settings
 from leeward.apps.agents.settings_paths import config_home, state_home
+from leeward.base.dataclass import replace
 from leeward.client.host_paths import open_own
 from leeward.errors import BadRequest
 from leeward_cli.messages import complain
@@ -47,9 +49,14 @@ def opened(path: str) -> Iterator[tuple[str, int]]:
         os.close(fd)
 
 
-def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
-    """The settings for *project*, whose folder is *fd*; BadRequest if the user doesn't accept them."""
+def settings_of(fd: int, project: str, trusted: bool, definition: AgentDefinition | None = None) -> AgentSettings:
+    """
+    The settings for *project*, whose folder is *fd*, with the hosts to which variables lead the agent of *definition*;
+    BadRequest if the user doesn't accept them.
+    """
     settings = load_settings(fd, project, config_home(os.environ), os.environ)
+    if definition is not None and definition.base_urls:
+        settings = _with_base_urls(settings, definition)
     if settings.widening:
         from leeward.apps.agents.state_files import own_folder
         from leeward.apps.agents.trust import NotTrusted, TrustStore, require_trust
@@ -66,6 +73,15 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
                 complain(line)  # which makes one line of its text
             raise NotTrusted(last) from None
     return settings
+
+
+def _with_base_urls(settings: AgentSettings, definition: AgentDefinition) -> AgentSettings:
+    from leeward.apps.agents.base_urls import unlisted
+    from leeward.apps.agents.settings import Grant
+
+    found = [*unlisted(definition, settings, os.environ)]
+    return replace(settings, allow=(*settings.allow, *(rule for _, rule in found)), widening=(
+        *settings.widening, *(Grant("base_url", f"{variable}: {rule.text}") for variable, rule in found)))
 
 
 def hidden_in(fd: int, project: str, settings: AgentSettings) -> HidingPlan:

@@ -23,7 +23,7 @@ from leeward.apps.agents.hiding import rules_of
 from leeward.apps.agents.programs import AgentProgram, find
 from leeward.apps.agents.settings import AgentSettings, LibraryFolder, parse_library
 from leeward.apps.agents.settings_paths import cache_home, config_home
-from leeward.errors import BadRequest, DaemonError, LeewardError, Stale, quoted
+from leeward.errors import BadRequest, DaemonError, LeewardError, RequestRejected, Stale, quoted
 from leeward.spec.sizes import parse_size
 from leeward_cli import agent_ends, agent_project
 from leeward_cli.interrupts import EndRequested
@@ -48,10 +48,12 @@ _MOST_S = 366 * 86400
 
 def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | None, debug: bool, overlay: bool,
           applied: bool | None, approved: bool, profile: str, rebuild: bool, unrestricted_network: bool,
-          dump_network_access: str | None, libraries: tuple[str, ...], egress: str, trust_project: bool,
+          dump_network_access: str | None, libraries: tuple[str, ...], ports: tuple[tuple[int, int], ...],
+          persist: bool, egress: str, trust_project: bool,
           timeout: float | None, memory: str, terminal: bool | None, raw: bool) -> int:
     """Start an agent, and wait for its end; `agent_start_command.start` describes the options. Returns the exit status."""
     agent_ends.set_home()
+    name = name or only_agent()
     here = os.isatty(0) and os.isatty(1)
     on_terminal = here if terminal is None else terminal
     if terminal and not here:
@@ -67,7 +69,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
     except ValueError as error:
         raise UsageError(f"--memory: {error}") from None
     options = (arguments, debug, overlay or approved, unrestricted_network, tuple(map(library_of, libraries)), memory,
-               egress, "approved" if approved else profile, approved)
+               egress, "approved" if approved else profile, persist, approved)
     dump = None if dump_network_access is None else _NamesFile(dump_network_access)
     with agent_ends.ending_by_signals() as ignore, dump or contextlib.nullcontext():
         try:
@@ -77,8 +79,10 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                                      " on a copy")
                 run = held.enter_context(_prepared(name, project, folder, options, trust_project, rebuild, socket, held,
                                                    ignore))
+                _publish(run, ports, held)
                 try:
-                    status = _attended(run, debug, on_terminal, raw, timeout, keep=overlay and applied is not False)
+                    status = _attended(run, arguments if debug else None, on_terminal, raw, timeout, socket,
+                                       keep=overlay and applied is not False)
                     return (_changes(run, applied) if overlay else 0) or status
                 finally:
                     ignore()
@@ -88,6 +92,39 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                         dump.write(run, socket)
         except EndRequested as ended:
             return 128 + int(ended.args[0])
+
+
+def only_agent() -> str:
+    """The name of the agent that is installed; BadRequest if none is, or several are."""
+    from leeward.apps.agents.definition import definition_names
+
+    known = [name for name in definition_names(config_home(os.environ)) if name != "shell"]
+    found = [name for name in known if is_installed(load_definition(name, config_home(os.environ)))]
+    if len(found) == 1:
+        return found[0]
+    raise BadRequest(f"several agents are installed: name one of {', '.join(found)}" if found else
+                     f"none of {', '.join(known)} is installed: `leeward agent doctor` says how to get one")
+
+
+def is_installed(definition: AgentDefinition) -> bool:
+    try:
+        return bool(definition.command) and find(os.path.expanduser(definition.command[0]), os.environ) is not None
+    except LeewardError:
+        return True  # it is there; its start says what is wrong
+
+
+def _publish(run: AgentRun, ports: tuple[tuple[int, int], ...], held: contextlib.ExitStack) -> None:
+    """Make servers of the agent's reachable on the host, as long as it runs."""
+    assert run.box is not None
+    for inside, host in ports:
+        try:
+            made = run.box.publish(inside, host or inside)
+        except RequestRejected as error:
+            if host:
+                raise BadRequest(f"--publish {host}:{inside}: {error}") from None
+            made = run.box.publish(inside)
+        held.enter_context(made)
+        complain(f"port {inside} of the agent is 127.0.0.1:{made.port} of this host, also for its other users")
 
 
 def library_of(text: str) -> LibraryFolder:
@@ -117,8 +154,8 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
               socket: str | None, held: contextlib.ExitStack, ignore: Callable[[], None]) -> AgentRun:
     """Prepare the run, without a start; *asked* are values of AgentOptions, *ignore* is called before the run is undone."""
     definition = load_definition(name, config_home(os.environ))
-    settings = agent_project.settings_of(folder, project, trust_project)
-    from leeward.apps.agents.request import AgentOptions, check_home, request_of, written_by
+    settings = agent_project.settings_of(folder, project, trust_project, definition)
+    from leeward.apps.agents.request import AgentOptions, check_home, libraries_of, request_of, written_by
     from leeward.apps.agents.running import AgentRun
 
     options, registry = AgentOptions(*asked), agent_ends.registry()
@@ -131,8 +168,14 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
     layer = _layer(settings, options, rebuild, socket)
     if layer is not None:
         held.callback(layer.close)
+    libraries = libraries_of(settings, options)
+    in_libraries: tuple[Sequence[str], Sequence[str]] = ((), ())
+    if libraries:
+        from leeward.apps.agents.libraries import hidden_in_libraries
+
+        in_libraries = hidden_in_libraries(libraries, settings)
     request = request_of(definition, settings, options, project, program, [each.path for each in hiding.hidden],
-                         os.environ, hiding.absent, f"/proc/self/fd/{folder}", layer, hiding.pinned)
+                         os.environ, hiding.absent, f"/proc/self/fd/{folder}", layer, hiding.pinned, in_libraries)
     for line in request.warnings:
         complain(line)
     asking = None
@@ -164,13 +207,22 @@ def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket
     return found
 
 
-def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout: float | None, *, keep: bool) -> int:
-    """Wait for the agent. Returns its exit status. With *keep* its changes are saved if a signal ends this program."""
+def _attended(run: AgentRun, instead: tuple[str, ...] | None, on_terminal: bool, raw: bool, timeout: float | None,
+              socket: str | None, *, keep: bool) -> int:
+    """
+    Wait for the agent, or *instead*. Returns its exit status. With *keep* its changes are saved if a signal ends this
+    program.
+    """
     env: Mapping[str, str] = {name: value for name in ("TERM", "COLORTERM") if (value := os.environ.get(name, ""))
                               and value.isprintable()} if on_terminal else {}
-    process = run.start(debug, size() if on_terminal else None, env)
+    process = run.start(instead, size() if on_terminal else None, env)
+    assert run.box is not None
+    from leeward.spec.paths import client_socket
+    from leeward_cli.denied_hosts import DeniedHosts  # while the program starts, as the next ones
+
+    denied = DeniedHosts(client_socket(socket), run.box.id)
     if on_terminal:
-        from leeward_cli.terminal import attend  # while the program starts
+        from leeward_cli.terminal import attend
     else:
         from leeward_cli.passing import pass_on
     # `main` has disabled the garbage collector; from here on this process may run for days. The imported objects are
@@ -184,7 +236,11 @@ def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout:
         timer.daemon = True
         timer.start()
     try:
-        status = attend(process) if on_terminal else pass_on(process, raw)
+        if on_terminal:
+            status = attend(process, lambda title: denied.follow(lambda host: title(f"leeward: denied {host}")))
+        else:
+            denied.follow(lambda host: complain(f"the agent is denied {host}"))
+            status = pass_on(process, raw)
     except (EndRequested, KeyboardInterrupt):
         if keep:
             with contextlib.suppress(LeewardError):  # the sandbox has ended
@@ -194,6 +250,7 @@ def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout:
     finally:
         if timer is not None:
             timer.cancel()
+    denied.sum_up()
     return agent_ends.TIMED_OUT if late.is_set() else agent_ends.FAILED if run.given_up else status
 
 
@@ -267,11 +324,10 @@ def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
         return status
     if applied is None:
         try:
-            wanted = click.confirm(f"Apply these {len(found)} changes to {run.project!a:.200}?", err=True)
+            if not _wanted(run, found):
+                return status
         except click.Abort:  # Ctrl-D
             raise KeyboardInterrupt from None
-        if not wanted:
-            return status
     try:
         with Progress("applying"):
             run.box.apply(changes=found)
@@ -279,6 +335,24 @@ def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
         complain(overlays.failure(error))
         return 1
     return status
+
+
+def _wanted(run: AgentRun, found: Changes) -> bool:
+    """Whether a person wants *found* to be applied, who may look at the difference first."""
+    import click
+
+    from leeward.client.overlay import Overlay
+
+    question = f"Apply these {len(found)} changes to {run.project!a:.200}? y is yes, d shows the difference [y/N/d]"
+    while True:
+        answer = click.prompt(question, default="n", show_default=False, err=True).strip().lower()
+        if answer in ("y", "yes", "n", "no"):
+            return bool(answer in ("y", "yes"))
+        if answer in ("d", "diff"):
+            from leeward_cli.difference import show_difference
+
+            assert run.box is not None
+            show_difference(Overlay(run.box, ""), found)
 
 
 def _warn_of_files(run: AgentRun) -> None:

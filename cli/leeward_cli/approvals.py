@@ -22,7 +22,7 @@ from leeward.apps.approvals.service_paths import state_folder
 from leeward.errors import BadRequest
 from leeward_cli.approvals_watch import attend, line_of, lines_of
 from leeward_cli.approved_sandboxes import ask_at_end, close_asked, note_lines, tell_notes
-from leeward_cli.click_options import JSON_LINES, socket_option
+from leeward_cli.click_options import JSON_LINES, CommandGroup, socket_option
 from leeward_cli.messages import complain
 from leeward_cli.sandbox_command import in_sandbox, split_words
 from leeward_cli.terminal_rows import plain
@@ -33,7 +33,7 @@ _PAGE = 500
 _DAEMON = click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def approvals() -> None:
     """Decide what leaves sandboxes of the profile `approved`: files, commands, packages, pushes, connections."""
 

@@ -20,13 +20,13 @@ from leeward.apps.audit.journal import default_folder
 from leeward.apps.audit.record import mend_record, read_record, verify_record
 from leeward.apps.audit.record_lines import ReadLine
 from leeward.errors import BadRequest, quoted
-from leeward_cli.click_options import JSON_LINES
+from leeward_cli.click_options import JSON_LINES, CommandGroup
 from leeward_cli.terminal_rows import plain
 
 _FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; else leeward/audit of the state folder.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def audit() -> None:
     """Show the record of decisions, and verify it."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -15,6 +17,24 @@ from leeward_cli import options
 from leeward_cli.interrupts import die_by
 from leeward_cli.messages import FULL, complain, complain_of_system, encoded, escape
 from leeward_cli.options import OPTIONS, USAGE, Option, UsageError, parse
+
+
+class CommandGroup(click.Group):
+    """A group whose help has the first sentence of each command, whole."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.write_commands(ctx, formatter, "Commands", self.list_commands(ctx))
+
+    def write_commands(self, ctx: click.Context, formatter: click.HelpFormatter, title: str, names: Iterable[str]) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in names]
+        with formatter.section(title):
+            formatter.write_dl([(name, sentence(command)) for name, command in found if command is not None])
+
+
+def sentence(command: click.Command) -> str:
+    """What *command* does: the first sentence of its help."""
+    paragraph = " ".join(inspect.cleandoc(command.help or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=[.]) (?=[A-Z])", paragraph)[0]
 
 
 class Tabled(click.Command):

@@ -20,6 +20,9 @@ from leeward_cli.sandbox_command import attached
 
 _INSIDE = re.compile(rf"([{ID_ALPHABET}]{{{ID_LENGTH}}}):(.*)", re.DOTALL)
 
+#: A name, as of an agent, before a colon that no slash is before.
+_NAMED = re.compile(r"([A-Za-z0-9][^:/]*):(.*)", re.DOTALL)
+
 _WHY = {
     "special": "neither a file, a folder nor a link", "link": "a link that could lead out of the folder",
     "gone": "it vanished meanwhile", "changed": "it changed meanwhile", "name": "its name leads out of the folder",
@@ -27,8 +30,10 @@ _WHY = {
 
 
 def split(place: str) -> tuple[str, str]:
-    """The sandbox's id in *place*, or "" for the host, and the path there."""
+    """The sandbox's id or name in *place*, or "" for the host, and the path there. A file of the host comes before a name."""
     found = _INSIDE.fullmatch(place)
+    if found is None and not os.path.lexists(place):
+        found = _NAMED.fullmatch(place)
     return (found[1], found[2] or ".") if found else ("", place)
 
 
@@ -45,7 +50,7 @@ def cp(socket: str | None, source: str, target: str) -> int:
     """
     (from_id, path), (to_id, to) = split(source), split(target)
     if not (from_id or to_id):
-        raise click.UsageError("one of A and B must be in a sandbox: ID:PATH, with an id of `leeward sandbox list`")
+        raise click.UsageError("one of A and B must be in a sandbox: ID:PATH, with an id or a name of `leeward sandbox list`")
     if from_id and to_id and from_id != to_id:
         raise click.UsageError("A and B are in two sandboxes: copy to this host first")
     try:

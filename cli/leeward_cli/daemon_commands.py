@@ -23,7 +23,7 @@ from leeward.errors import DaemonAway, LeewardError, quoted
 from leeward.spec.paths import client_socket
 from leeward_cli import install
 from leeward_cli.background import start
-from leeward_cli.click_options import FOLLOW, JSON, SOCKET, Tabled
+from leeward_cli.click_options import FOLLOW, JSON, SOCKET, CommandGroup, Tabled
 from leeward_cli.daemon import configuration, log_file
 from leeward_cli.messages import complain, encoded, escape, write
 from leeward_cli.options import UsageError, parse
@@ -209,7 +209,7 @@ def _shown(content: bytes) -> bytes:
 # --- the commands -------------------------------------------------------------
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def daemon() -> None:
     """Run, start and stop the daemon, and look after it."""
 

@@ -14,13 +14,14 @@ from leeward.spec.egress_policy import Policy
 from leeward.spec.hosts import InvalidHost, parse_host
 from leeward.spec.paths import client_socket
 from leeward_cli import egress_log
-from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET
+from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET, CommandGroup
+from leeward_cli.sandbox_names import asked_id
 
 #: The protocol of a connection, by the URL's scheme. The broker passes TLS through; `tcp` stands for anything else.
 _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def egress() -> None:
     """Test a policy of egress, and show what sandboxes tried to reach."""
 
@@ -36,9 +37,10 @@ def log(socket: str | None, follow: bool, as_json: bool, file: str | None, job: 
     """
     Show what your jobs and sandboxes tried to reach, and what was decided: a row each.
 
-    ID is a job's number or a sandbox's id. The user who runs the daemon sees the rows of all users. The daemon
+    ID is a job's number, or a sandbox's id or name. The user who runs the daemon sees the rows of all users. The daemon
     remembers the last 10,000 rows; where users share them, the user with the most rows loses their oldest first.
     """
+    job = asked_id(job, socket)
     if file is None:
         egress_log.show(client_socket(socket), job, follow, as_json)
     elif follow or as_json:
@@ -64,7 +66,8 @@ def test(policy: str, config_file: str | None, method: str, address: str | None,
     """
     policies = load(config_file).egress
     if policy not in policies:
-        raise BadRequest(f"there is no policy {policy!r:.80}; the configuration has: {', '.join(policies) or 'none'}")
+        raise BadRequest(f"there is no policy {policy!r:.80}; the configuration has: {', '.join(policies) or 'none'};"
+                         ' `allow = ["example.org"]` below [egress.NAME] makes one')
     allowed = True
     for url in urls:
         found = verdict(policies[policy], url, method.upper(), address, fetch)

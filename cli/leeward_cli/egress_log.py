@@ -50,7 +50,7 @@ def line(row: Mapping[str, Any]) -> str:
     if row["verdict"] == "closed":
         more.append(f"sent {size_text(row['sent'])}, received {size_text(row['received'])}")
     more += [row["reason"]] if row["reason"] else []
-    return "  ".join((when, subject_of(row), f"{row['verdict']:7}", _target(row), *more))
+    return "  ".join((when, subject_of(row), f"{row['verdict']:7}", target(row), *more))
 
 
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
@@ -125,11 +125,12 @@ def would_allow(row: Mapping[str, Any]) -> str:
         return f"in {place}: addresses = [\"{address}\"]"
     if cause in ("domain not in allowlist", "port not allowed", "protocol not allowed", "private IP blocked") or (
             about == "" and "waits for approval" in cause):
-        return f"in {place}: allow = [\"{_target(row)}\"]"
+        return f"in {place}: allow = [\"{target(row)}\"]"
     return ""
 
 
-def _target(row: Mapping[str, Any]) -> str:
+def target(row: Mapping[str, Any]) -> str:
+    """The host and port of a row."""
     host = row["name"] or row["address"]
     if ":" in host and row["port"]:
         host = f"[{host}]"

@@ -16,7 +16,7 @@ from leeward.client.packages import wanted_packages
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest, LeewardError
 from leeward.spec.stored import Named, default_folder, unencrypted_host
-from leeward_cli.click_options import socket_option
+from leeward_cli.click_options import CommandGroup, socket_option
 from leeward_cli.messages import EscapedStream, complain
 from leeward_cli.terminal_rows import fields
 
@@ -24,7 +24,7 @@ _CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read thi
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group("env")
+@click.group("env", cls=CommandGroup)
 def env() -> None:
     """Make environments: interpreters with packages, for --environment of jobs and sandboxes."""
 

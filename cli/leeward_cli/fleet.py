@@ -16,7 +16,7 @@ import click
 
 from leeward.apps.fleet import Fleet, connect
 from leeward.apps.fleet.addresses import is_cluster
-from leeward_cli.click_options import JSON, JSON_LINES
+from leeward_cli.click_options import JSON, JSON_LINES, CommandGroup
 from leeward_cli.messages import complain, escape, write
 from leeward_cli.progress import Progress
 from leeward_cli.top import redraw
@@ -53,7 +53,7 @@ def _show(lines: Sequence[str]) -> None:
     write(1, escape("\n".join(lines).encode()) + b"\n")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def fleet() -> None:
     """Several daemons together: their state, and what an operator does with them."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -9,22 +10,33 @@ import click
 from click.shell_completion import get_completion_class
 
 from leeward import __version__
-from leeward_cli.click_options import Tabled, run_group
+from leeward_cli.click_options import CommandGroup, Tabled, run_group
 
-#: The file of each command; the function has the command's name.
-FILES = {
-    "agent": "agent", "apply": "overlays", "approvals": "approvals", "audit": "audit", "bench": "bench.report",
-    "checkpoint": "overlays", "config": "library", "cp": "copying", "daemon": "daemon_commands",
-    "diff": "overlays", "discard": "overlays", "doctor": "doctor", "egress": "egress", "env": "environments",
-    "explain": "logs", "fetch": "fetching", "fleet": "fleet", "image": "images", "logs": "logs", "map": "mapping",
-    "mcp": "mcp", "profiles": "profiles", "python": "sandboxes", "restore": "overlays", "sandbox": "sandboxes",
-    "selftest": "selftest.command", "serve": "serve", "shell": "sandboxes", "shell-prefix": "agents_outside",
-    "snapshot": "snapshots", "top": "top",
+#: The commands in the order of the help, by group: a word for `leeward help`, its head, and for each command its file;
+#: "" for one of this file. The function has the command's name.
+GROUPS: dict[str, tuple[str, dict[str, str]]] = {
+    "code": ("Run code", {
+        "run": "", "exec": "", "map": "mapping", "env": "environments", "image": "images", "fetch": "fetching"}),
+    "sandboxes": ("Live sandboxes", {
+        "sandbox": "sandboxes", "shell": "sandboxes", "python": "sandboxes", "attach": "sandboxes", "cp": "copying",
+        "diff": "overlays", "apply": "overlays", "discard": "overlays", "checkpoint": "overlays", "restore": "overlays",
+        "snapshot": "snapshots", "profiles": "profiles"}),
+    "agents": ("Agents and approvals", {
+        "agent": "agent", "approvals": "approvals", "mcp": "mcp", "shell-prefix": "agents_outside"}),
+    "operating": ("Operate", {
+        "daemon": "daemon_commands", "serve": "serve", "fleet": "fleet", "egress": "egress", "audit": "audit",
+        "config": "library", "completion": ""}),
+    "looking": ("Look", {
+        "status": "", "ping": "", "top": "top", "logs": "logs", "explain": "logs", "doctor": "doctor",
+        "selftest": "selftest.command", "bench": "bench.report", "help": ""}),
 }
 
+#: The file of each command that isn't in this one.
+FILES = {name: file for _, commands in GROUPS.values() for name, file in commands.items() if file}
 
-class LazyGroup(click.Group):
-    """A group that knows its commands by FILES. To import all of them takes 75 ms, and one of them about 20."""
+
+class LazyGroup(CommandGroup):
+    """A group that knows its commands by GROUPS. To import all of them takes 75 ms, and one of them about 20."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*self.commands, *FILES})
@@ -34,6 +46,10 @@ class LazyGroup(click.Group):
             command: click.Command = getattr(import_module(f"leeward_cli.{FILES[cmd_name]}"), cmd_name.replace("-", "_"))
             return command
         return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in GROUPS.values():
+            self.write_commands(ctx, formatter, title, names)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -65,6 +81,29 @@ cli.add_command(Tabled("status", help="Show workers, jobs and layers of the daem
 def completion(shell: str) -> None:
     """Print the script by which a shell completes this command: leeward completion bash > FILE, and source that."""
     click.echo(script(shell, click.get_current_context().find_root().command))
+
+
+@cli.command("help")
+@click.argument("topic", nargs=-1, metavar="[TOPIC]...")
+def help_(topic: tuple[str, ...]) -> None:
+    """Show what a command does, as in leeward help agent start, or the commands of one group, as in leeward help agents."""
+    ctx = click.get_current_context().find_root()
+    command: click.Command = cli
+    if len(topic) == 1 and topic[0] in GROUPS:
+        formatter = ctx.make_formatter()
+        cli.write_commands(ctx, formatter, *GROUPS[topic[0]])
+        click.echo(formatter.getvalue().strip())
+        return
+    for number, word in enumerate(topic):
+        group = command if isinstance(command, click.Group) else click.Group()
+        found = group.get_command(ctx, word)
+        if found is None:
+            known = [*(() if number else GROUPS), *group.list_commands(ctx)]
+            near = difflib.get_close_matches(word, known, 1)
+            raise click.UsageError(f"there is no command {' '.join(topic[:number + 1])!a:.80}" + (
+                f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}" if known else ""))
+        command, ctx = found, click.Context(found, ctx, word)
+    click.echo(command.get_help(ctx))
 
 
 def script(shell: str, command: click.Command) -> str:

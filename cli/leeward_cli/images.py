@@ -16,6 +16,7 @@ from leeward.daemon.config_sources import load
 from leeward.errors import LeewardError, quoted
 from leeward.spec.stored import default_folder
 from leeward_cli import progress
+from leeward_cli.click_options import CommandGroup
 from leeward_cli.messages import complain
 from leeward_cli.terminal_rows import fields
 
@@ -25,7 +26,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _BAR = 24
 
 
-@click.group("image")
+@click.group("image", cls=CommandGroup)
 def image() -> None:
     """Keep images: root file systems for --image of sandboxes."""
 

@@ -46,9 +46,11 @@ class Place:
         self.runtime = Path(runtime, "leeward") if user else self.root / os.path.dirname(SYSTEM_SOCKET).lstrip("/")
 
     def manager(self, *words: str, check: bool = True) -> None:
-        """Run systemctl; Unsupported if it isn't installed, or failed."""
+        """Run systemctl; Unsupported if systemd doesn't manage this host, or that failed."""
         program, have = shutil.which("systemctl"), "no systemctl"
-        if program is not None:
+        if check and not os.path.isdir(_BOOTED):
+            have = "another service manager, or none, as in most containers"
+        elif program is not None:
             options = [*(["--user"] if self.user else []), *words]
             done = subprocess.run([program, *options], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                   check=False)

@@ -21,9 +21,10 @@ from leeward.isolation.seccomp.syscalls import NUMBERS
 from leeward.isolation.seccomp.table import RULES
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
-from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
+from leeward.wire.sandbox_ids import ID_LENGTH
 from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET
 from leeward_cli.egress_log import explained
+from leeward_cli.sandbox_names import asked_id, is_id
 from leeward_cli.terminal_rows import RowLog, matches, plain
 from leeward_cli.terminal_rows import show as show_rows
 
@@ -131,7 +132,7 @@ def _rule_lines(rules: list[Rule]) -> list[str]:
 
 def is_end(asked: str) -> bool:
     """Whether *asked* has the form of a job's number or a sandbox's id."""
-    return asked.isdecimal() or (len(asked) == ID_LENGTH and not asked.strip(ID_ALPHABET))
+    return asked.isdecimal() or is_id(asked)
 
 
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
@@ -202,12 +203,23 @@ def explain(socket: str | None, names: tuple[str, ...]) -> None:
     """
     Say why a job ended as it did, what it was denied, by which row of the policy, and what would allow it.
 
-    JOB is a number, or a sandbox's id, that `leeward logs` shows; without any, the last one that a limit, a signal or
+    JOB is a number, or a sandbox's id or name, that `leeward logs` shows; without any, the last one that a limit, a signal or
     a fault has ended, or that was denied something. NAME is "network", "loopback", "terminal", or a system call as
     `denied` and the security log have it.
     """
     for name in names or ("",):
-        click.echo(of(client_socket(socket), name) if not name or is_end(name) else explained_name(name), nl=False)
+        click.echo(_explained(name, socket), nl=False)
+
+
+def _explained(name: str, socket: str | None) -> str:
+    if name and not is_end(name):
+        try:
+            return explained_name(name)
+        except BadRequest:  # it may name a sandbox
+            name = asked_id(name, socket)
+            if not is_end(name):
+                raise
+    return of(client_socket(socket), name)
 
 
 @click.command()
@@ -219,7 +231,7 @@ def logs(socket: str | None, follow: bool, as_json: bool, job: str) -> None:
     """
     Show how your jobs and sandboxes ended: limits that they hit, and calls that they were denied.
 
-    JOB is a job's number or a sandbox's id. The daemon remembers the last 256 ends of each user, of
+    JOB is a job's number, or a sandbox's id or name. The daemon remembers the last 256 ends of each user, of
     normal ends the last 64.
     """
-    show(client_socket(socket), job, follow, as_json)
+    show(client_socket(socket), asked_id(job, socket), follow, as_json)

@@ -306,6 +306,8 @@ def _unknown(command: str, name: str, known: list[str], behind: bool) -> str:
         new = RENAMED.get(name[len(f"--{no}"):].replace("-", "_"))
         if new is not None:
             return f"{name} is called --{no}{new.replace('_', '-')} now"
+    if name == "-c" and command in ("exec", "run") and not behind:
+        return f"the code is an argument of its own: leeward {command} 'print(1)'"
     meant = difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {meant[0]}?" if meant else "; the program's own follow --" if behind else ""
     return f"{command} has no option {quoted(name)}{hint}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,10 +12,12 @@ from typing import Any
 import click
 
 from leeward.client.sandbox import Sandbox
+from leeward.errors import BadRequest
 from leeward_cli import terminal as ours
 from leeward_cli.interrupts import EndRequested, die_by
 from leeward_cli.passing import pass_on
 from leeward_cli.progress import Progress
+from leeward_cli.sandbox_names import sandbox_id
 
 
 def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], argv: list[str], cwd: str | None,
@@ -40,13 +43,24 @@ def used(name: str | None, socket: str | None, given: Mapping[str, Any]) -> Iter
         return
     if given:
         raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
-    with attached(name, socket, held=True) as box:
+    with attached(_meant(name, socket), socket, held=True) as box:
         yield box
+
+
+def _meant(name: str, socket: str | None) -> str:
+    """The id of the sandbox *name*; BadRequest says how a command is given, if *name* is one."""
+    try:
+        return sandbox_id(name, socket)
+    except BadRequest as error:
+        if shutil.which(name) is None:
+            raise
+        raise BadRequest(f"{error}; a command follows --: {click.get_current_context().command_path} -- {name}") from None
 
 
 @contextlib.contextmanager
 def attached(name: str, socket: str | None, held: bool = False) -> Iterator[Sandbox]:
-    box = Sandbox.attach(name, socket=socket, held=held)
+    """A context with the sandbox that *name*, an id, the beginning of one or a name, means; at the end it stays."""
+    box = Sandbox.attach(sandbox_id(name, socket), socket=socket, held=held)
     try:
         yield box
     finally:

@@ -19,12 +19,13 @@ import click
 
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
-from leeward.errors import DaemonError
+from leeward.errors import DaemonError, LeewardError
 from leeward.spec.sizes import size_text
-from leeward_cli.click_options import JSON, JSON_LINES, RAW, SOCKET, TERMINAL
+from leeward_cli.click_options import JSON, JSON_LINES, RAW, SOCKET, TERMINAL, CommandGroup
 from leeward_cli.messages import complain
 from leeward_cli.prompt import main
 from leeward_cli.sandbox_command import attached, in_sandbox, opened, split_words, used
+from leeward_cli.sandbox_names import NAME, names, sandbox_id
 from leeward_cli.terminal_rows import plain
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]
         rows = Sandbox.list(socket=ctx.params.get("socket"))
     except DaemonError:
         return []
-    return [row["sandbox"] for row in rows if row["sandbox"].startswith(begun)]
+    return [each for each in names(rows) if each.startswith(begun)]
 
 
 def _mounts(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[Mount, ...]:
@@ -67,6 +68,7 @@ def _mounts(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
 
 def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
+        click.option("--name", "called", metavar="NAME", help="A name, by which commands find the sandbox as by its id."),
         click.option("--memory", metavar="SIZE", help="Memory of the whole sandbox, such as 512M."),
         click.option("--processes", type=int, metavar="N", help="Processes and threads at once."),
         click.option("--descriptors", type=int, metavar="N", help="Open descriptors in each process."),
@@ -101,7 +103,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def sandbox() -> None:
     """Open, list and end live sandboxes."""
 
@@ -129,7 +131,9 @@ def new(socket: str | None, by_json: bool, stay: bool, **options: Any) -> int | 
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value not in (None, {}, (), False)}
+    given = {name: value for name, value in options.items() if value not in (None, {}, (), False)}
+    called = given.pop("called", None)
+    return given if called is None else {**given, "metadata": {**given.get("metadata", {}), NAME: called}}
 
 
 @sandbox.command("list")
@@ -179,8 +183,8 @@ def kill(socket: str | None, names: tuple[str, ...]) -> int:
     status = 0
     for name in names:
         try:
-            Sandbox.attach(name, socket=socket).close()
-        except DaemonError as error:
+            Sandbox.attach(sandbox_id(name, socket), socket=socket).close()
+        except LeewardError as error:
             complain(str(error))
             status = 1
     return status
@@ -234,18 +238,25 @@ def shell(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool,
     return in_sandbox(name, socket, _given(options), argv, cwd, terminal, raw)
 
 
-@sandbox.command(context_settings={"ignore_unknown_options": False})
+@click.command(context_settings={"ignore_unknown_options": False})
 @SOCKET
 @click.option("--cwd", metavar="FOLDER", help="Start there.  [default: /workspace]")
 @TERMINAL
 @RAW
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="ID [-- COMMAND...]", shell_complete=_known)
 def attach(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool, words: tuple[str, ...]) -> int:
-    """Run COMMAND, or a shell, in the sandbox that ID names. Same as `leeward shell ID`, but it never opens a sandbox."""
+    """
+    Run COMMAND, or a shell, in the sandbox that ID names: its id, the beginning of that, or its name.
+
+    Same as `leeward shell ID`, but it never opens a sandbox.
+    """
     name, argv = split_words(words, sys.argv)
     if name is None:
         raise click.UsageError("ID is missing; `leeward sandbox list` shows the ids")
     return in_sandbox(name, socket, {}, argv, cwd, terminal, raw)
+
+
+sandbox.add_command(attach)
 
 
 @click.command(context_settings={"ignore_unknown_options": False})

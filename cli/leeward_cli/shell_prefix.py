@@ -229,6 +229,8 @@ def _is_of(row: Mapping[str, Any], session: Any, project: str) -> bool:
 
 
 def _opened(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:
+    from leeward.apps.agents.git_identity import own_settings
+    from leeward.apps.agents.libraries import hidden_in_libraries
     from leeward.apps.agents.request import AgentOptions, OpenedMounts, check_home, request_of
     from leeward.client.protecting import FolderGuard
     from leeward.client.sandbox import Sandbox
@@ -238,7 +240,8 @@ def _opened(session: Any, project: str, folder: int, settings: AgentSettings) ->
     hiding = agent_project.hidden_in(folder, project, settings)
     request = request_of(definition, settings, AgentOptions(), project, None,
                          [each.path for each in hiding.hidden], os.environ, hiding.absent,
-                         f"/proc/self/fd/{folder}", pinned=hiding.pinned)
+                         f"/proc/self/fd/{folder}", pinned=hiding.pinned,
+                         in_libraries=hidden_in_libraries(settings.libraries, settings))
     guard = FolderGuard(f"/proc/self/fd/{folder}", _PLACES)
     known = json.dumps(sorted(guard.known))
     if len(known) > _MOST_KNOWN:
@@ -252,6 +255,8 @@ def _opened(session: Any, project: str, folder: int, settings: AgentSettings) ->
                       **{**request.options, "mounts": opened.mounts, "protect": list(dict.fromkeys(protect))})
         box.info()  # opens the sandbox, while the lock is held
     try:
+        for path, content in own_settings(project, os.environ):
+            box.files.write(path, content)
         for each in (*settings.hooks.setup, *settings.hooks.prestart):
             done = box.shell(each, cwd=request.cwd)
             if done.exit_code:

@@ -9,7 +9,7 @@ import click
 
 from leeward.client.snapshot import Snapshot
 from leeward.errors import DaemonError
-from leeward_cli.click_options import JSON, JSON_LINES, SOCKET
+from leeward_cli.click_options import JSON, JSON_LINES, SOCKET, CommandGroup
 from leeward_cli.messages import complain
 from leeward_cli.terminal_rows import plain
 
@@ -22,7 +22,7 @@ def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]
     return [row["snapshot"] for row in rows if row["snapshot"].startswith(begun)]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def snapshot() -> None:
     """List, remove and save snapshots of kernels, which take memory of the daemon's."""
 

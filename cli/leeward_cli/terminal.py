@@ -21,6 +21,7 @@ import termios
 import threading
 import time
 import tty
+from collections.abc import Callable
 from types import FrameType
 
 from leeward.client.process import Process
@@ -53,6 +54,14 @@ _USES_SOFT = re.compile(rb"\x1b\[\d* q|\x1b\]8;|\x1b\[\?(?:\d+;)*(?:6|69)(?:;\d+
 _SCREEN = re.compile(rb"\x1b\[\?(?:\d+;)*(?:47|1047|1049)(?:;\d+)*([hl])")
 #: Bytes of a sequence that may be in two pieces of output.
 _TAIL = 32
+#: Keep the terminal's title, and restore it.
+_KEEP_TITLE, _OLD_TITLE = b"\x1b[22;2t", b"\x1b[23;2t"
+#: A whole sequence: of controls (CSI), a string up to its end, with intermediate bytes, or of two bytes.
+_WHOLE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[^ -?]|[\]PX^_][^\x07\x1b]*\x07|[ -/]+[^ -/]|[^\[\]PX^_ -/])", re.DOTALL)
+#: The bytes of a character in UTF-8 that has begun.
+_BEGUN = re.compile(rb"(?:[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z")
+#: Bytes of a sequence that are kept: of a longer one no end is looked for.
+_LONGEST = 1 << 16
 
 #: The default shell: bash if it exists, for history and completion.
 SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
@@ -68,6 +77,9 @@ class _Modes:
     def __init__(self) -> None:
         self._before = termios.tcgetattr(0)
         self._left = _Left()
+        self._writing = threading.Lock()
+        self._unfinished = self._title = b""
+        self._has_title = False
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> _Modes:
@@ -83,8 +95,28 @@ class _Modes:
         tty.setraw(0, termios.TCSADRAIN)
 
     def show(self, data: bytes) -> None:
-        _write(data)
-        self._left.take(data)
+        with self._writing:
+            _write(data)
+            self._left.take(data)
+            self._unfinished = unfinished(self._unfinished + data)
+            self._show_title()
+
+    def title(self, text: str) -> None:
+        """Show *text*, which has visible characters alone, as the terminal's title, until the program sets another."""
+        if os.environ.get("TERM", "dumb") in ("", "dumb", "linux"):
+            return
+        with self._writing:
+            self._title = b"\x1b]2;" + text.encode() + b"\x1b\\"
+            self._show_title()
+
+    def _show_title(self) -> None:
+        """Write the title that waits, unless the program is in the middle of a sequence or a character."""
+        if self._title and not self._unfinished:
+            if not self._has_title:
+                self._has_title = True
+                _write(_KEEP_TITLE)
+            _write(self._title)
+            self._title = b""
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         termios.tcsetattr(0, termios.TCSADRAIN, self._before)
@@ -94,6 +126,8 @@ class _Modes:
     def __exit__(self, *_: object) -> None:
         self._ignore()  # a second signal must not interrupt the restoration
         with self._stack, contextlib.suppress(OSError):
+            if self._has_title:
+                _write(b"\x1b\\" + _OLD_TITLE)
             _forget_answers(self._left)
 
     def _restore(self) -> None:
@@ -115,6 +149,15 @@ class _Left:
         self.keyboard = self.keyboard or _USES_KEYBOARD.search(text) is not None
         self.soft = self.soft or _USES_SOFT.search(text) is not None
         self._tail = text[-_TAIL:]
+
+
+def unfinished(output: bytes) -> bytes:
+    """The end of *output* in which a sequence or a character has begun and isn't whole; b"" for none."""
+    at = output.rfind(b"\x1b")
+    if at >= 0 and not _WHOLE.match(output, at) and len(output) - at <= _LONGEST:
+        return output[at:]
+    begun = _BEGUN.search(output[-3:])
+    return begun[0] if begun else b""
 
 
 def _forget_answers(left: _Left) -> None:
@@ -141,10 +184,14 @@ def start(box: Sandbox, argv: list[str], cwd: str | None) -> Process:
     return box.terminal(argv or list(SHELL), size(), cwd=cwd, env=env, title=argv[0] if argv else "shell")
 
 
-def attend(process: Process) -> int:
-    """Connect the user's terminal with *process*, to its exit status; EndRequested, and it is killed, for a signal."""
+def attend(process: Process, titled: Callable[[Callable[[str], None]], object] = lambda _: None) -> int:
+    """
+    Connect the user's terminal with *process*, to its exit status; EndRequested, and it is killed, for a signal. *titled*
+    gets a function that shows a text as the terminal's title, from any thread.
+    """
     changed = threading.Event()
     with _Modes() as modes, _Keys(process):
+        titled(modes.title)
         before = signal.signal(signal.SIGWINCH, lambda _number, _frame: changed.set())
         changed.set()  # the size may have changed since the program's start
         threading.Thread(target=_follow, args=(process, changed), daemon=True).start()

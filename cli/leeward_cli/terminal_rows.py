@@ -9,6 +9,7 @@ from typing import Any
 
 from leeward.client.connection import BlockingConnection
 from leeward.errors import BadReply
+from leeward.wire.replies import MAX_ID
 from leeward_cli.messages import complain, write
 
 #: Seconds that the daemon may take to answer, and that one request waits for more rows.
@@ -29,11 +30,11 @@ class RowLog:
         self._path, self._op, self._fits = path, op, fits
         self.forgotten = 0
 
-    def pages(self, follow: bool) -> Iterator[list[dict[str, Any]]]:
-        """The existing rows, the oldest first; then new ones, if *follow*."""
+    def pages(self, follow: bool, after: int = 0) -> Iterator[list[dict[str, Any]]]:
+        """The existing rows with numbers above *after*, the oldest first; then new ones, if *follow*."""
         connection = BlockingConnection(self._path)
         try:
-            after, wait, pages = 0, 0.0, 0
+            wait, pages = 0.0, 0
             while True:
                 reply, _ = connection.call(self._op, {"after": after, "wait": wait}, time.monotonic() + wait + _ANSWER_S)
                 found = self._checked(reply.ok or {})
@@ -48,6 +49,18 @@ class RowLog:
                     return
         finally:
             connection.close()
+
+    def last(self) -> int:
+        """The number of the newest row; 0 for none."""
+        connection = BlockingConnection(self._path)
+        try:
+            reply, _ = connection.call(self._op, {"after": MAX_ID}, time.monotonic() + _ANSWER_S)
+        finally:
+            connection.close()
+        last = (reply.ok or {}).get("last")
+        if type(last) is not int:
+            raise BadReply("the daemon's rows are malformed")
+        return last
 
     def rows(self) -> list[dict[str, Any]]:
         return [row for page in self.pages(False) for row in page]

@@ -22,7 +22,7 @@ from msgpack import Unpacker
 
 from leeward.base.dataclass import dataclass
 from leeward.client.host_paths import beneath
-from leeward.errors import BadReply, Stale
+from leeward.errors import BadReply, RequestRejected, Stale
 from leeward.spec.folders import FILE_CLOCK
 
 #: Files above this many bytes are called large.
@@ -185,6 +185,14 @@ class HostFolder:
                 return digest_of(fd)
         except OSError:
             return None
+
+    def content(self, path: bytes, most: int) -> bytes:
+        """The content of a file; RequestRejected if it has more than *most* bytes or isn't one. OSError if it isn't read."""
+        with beneath(self.fd, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as fd, open(fd, "rb", closefd=False) as file:
+            content = file.read(most + 1) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+        if content is None or len(content) > most:
+            raise RequestRejected(f"{path!r:.120} is no file, or has more than {most} bytes")
+        return content
 
     def link(self, path: bytes) -> bytes:
         parent, name = os.path.split(path)

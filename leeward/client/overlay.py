@@ -127,6 +127,11 @@ class Overlay:
             if len(data) < _PIECE:
                 return b"".join(held)
 
+    def host_content(self, path: str, most: int) -> bytes:
+        """As `content`, of the file on the host."""
+        with closing(HostFolder(self._row)) as host:
+            return host.content(os.fsencode(path), most)
+
     def discard(self, paths: Iterable[str] | None) -> Changes:
         found = chosen(self.diff(), paths)
         wanted = [] if paths is None else sorted({os.fsencode(posixpath.normpath(path)) for path in paths})

@@ -31,7 +31,7 @@ from leeward.daemon.config import (
 )
 from leeward.errors import BadRequest
 from leeward.spec.folders import within
-from leeward.spec.limits import OF_SANDBOXES
+from leeward.spec.limits import OF_SANDBOXES, limit_text
 from leeward.spec.paths import MAX_FILE, SOCKET_VARIABLE, SYSTEM_FILE, USER_FILE, default_socket
 from leeward.spec.pool_key import DEFAULT_PROFILE, is_name
 from leeward.spec.profiles import OURS, SHELL, Profile
@@ -75,7 +75,8 @@ def load(
     for name in OF_SANDBOXES:
         default, ceiling = getattr(config.limits, name), getattr(config.ceilings, name)
         if default > ceiling:
-            raise BadRequest(f"limits.{name}={default} is above ceilings.{name}={ceiling}")
+            raise BadRequest(f"limits.{name}={limit_text(name, default)} is above"
+                             f" ceilings.{name}={limit_text(name, ceiling)}")
     limits = {"limits": config.limits.cpu,
               **{f"profiles.{name}.limits": profile.limits.get("cpu", 0) for name, profile in config.profiles.items()}}
     for place, cpu in limits.items():
@@ -86,7 +87,8 @@ def load(
     for name, quota in (("quota", config.quota), *((f"users.{user}", each) for user, each in
                                                      quotas(config, uid).users.items())):
         if 0 < quota.memory < config.limits.memory:
-            raise BadRequest(f"{name}.memory={quota.memory} is below limits.memory={config.limits.memory}: no job that"
+            raise BadRequest(f"{name}.memory={limit_text('memory', quota.memory)} is below"
+                             f" limits.memory={limit_text('memory', config.limits.memory)}: no job that"
                              " asks for nothing else could run")
     return config
 
@@ -95,7 +97,8 @@ def _check_profile(name: str, profile: Profile, config: Config) -> None:
     for limit in OF_SANDBOXES:
         asked, ceiling = profile.limits.get(limit, 0), getattr(config.ceilings, limit)
         if asked > ceiling:
-            raise BadRequest(f"profiles.{name}.limits.{limit}={asked} is above ceilings.{limit}={ceiling}")
+            raise BadRequest(f"profiles.{name}.limits.{limit}={limit_text(limit, asked)} is above"
+                             f" ceilings.{limit}={limit_text(limit, ceiling)}")
     for path in profile.show:
         if within(os.path.realpath(config.socket), os.path.realpath(path)):
             raise BadRequest(f"profiles.{name}.show: {path!r} has the daemon's socket in it")

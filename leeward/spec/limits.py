@@ -11,6 +11,7 @@ from typing import Any
 
 from leeward.base.dataclass import dataclass, replace
 from leeward.errors import BadRequest, brief
+from leeward.spec.sizes import size_text
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -53,6 +54,11 @@ OVERFLOW = "overflow"
 _OVERFLOWS = {"cut": True, "end": False}
 
 
+def limit_text(name: str, value: float) -> str:
+    """The *value* of the limit *name* for a person: a size, a number or seconds."""
+    return size_text(int(value)) if name in ("memory", "files", "output") else str(value)
+
+
 def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any], adjustable: Sequence[str] = ADJUSTABLE) -> Limits:
     """*default* with the limits that a request *asked* for; BadRequest for one not in *adjustable*, or out of bounds."""
     if not asked:
@@ -72,11 +78,13 @@ def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any], adjust
         if isinstance(value, bool) or not isinstance(value, (int, number)) or not math.isfinite(value):
             raise BadRequest(f"limit {name} must be a finite {number.__name__}, not {brief(value)}")
         if value < FLOORS[name]:
-            raise BadRequest(f"limit {name}={value} is below the least that works, {FLOORS[name]}")
+            raise BadRequest(f"limit {name}={limit_text(name, value)} is below the least that works,"
+                             f" {limit_text(name, FLOORS[name])}")
         ceiling = ceilings.time if name in _SECONDS else getattr(ceilings, name)
         if value > ceiling:
-            raise BadRequest(f"limit {name}={value} is above this daemon's ceiling {ceiling}; its configuration has"
-                             " another in [ceilings]")
+            raise BadRequest(f"limit {name}={limit_text(name, value)} is above this daemon's ceiling"
+                             f" {limit_text(name, ceiling)}, which `{'time' if name in _SECONDS else name}` below [ceilings]"
+                             " of its configuration changes")
         values[name] = number(value)
     limits = replace(default, **values)
     if limits.wall is not None and limits.wall < limits.time:

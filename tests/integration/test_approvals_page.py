@@ -186,6 +186,7 @@ def test_a_whole_category_is_decided_unless_it_is_taken_back(window: Window, ser
     late = push(served, "late").id
     page.get_by_role("dialog", name="Deny 3 requests?").get_by_role("button", name="Deny").click()
     page.locator(".held").get_by_text("3 requests will be denied").wait_for()
+    page.wait_for_selector("#link-state[data-state=on]")  # keys are known from then on
     page.keyboard.press("u")
     page.get_by_text("it was taken back").wait_for()
     page.wait_for_selector("#link-state[data-state=on]")
@@ -197,6 +198,27 @@ def test_a_whole_category_is_decided_unless_it_is_taken_back(window: Window, ser
     page.click("#bulk button[value=deny]")
     page.get_by_role("dialog", name="Deny 4 requests?").get_by_role("button", name="Deny").click()
     poll_until(lambda: [("denied", "page")] * 4 == [status(served, each) for each in (*numbers, late)], "the time is over")
+
+
+def test_a_list_that_is_drawn_anew_loses_neither_the_focus_nor_a_click(window: Window, served: ServedPage) -> None:
+    """The focus of `b`, by which Enter would open a request instead; and a click that has begun."""
+    push(served, "a")
+    page = window()
+    settled(page, 1)
+    page.keyboard.press("b")
+    push(served, "b")
+    settled(page, 2)
+    assert "approve" == page.evaluate("document.activeElement.value")
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog", name="Approve 2 requests?").get_by_role("button", name="Cancel").click()
+
+    page.hover("#bulk button[value=deny]")
+    with page.expect_response("**/queue?*part=list"):
+        page.mouse.down()
+        push(served, "c")
+    page.mouse.up()
+    page.get_by_role("dialog", name="Deny 2 requests?").wait_for()
+    settled(page, 3)
 
 
 def test_the_files_of_a_run_are_decided_together(window: Window, served: ServedPage, project: Path) -> None:
@@ -520,23 +542,54 @@ def test_every_view_fits_the_window_and_can_be_touched(window: Window, served: S
             assert [] == small, path
 
 
+def serious(page: Page, name: str) -> dict[str, Any]:
+    """What axe finds serious in what the page shows, called *name*."""
+    from kit.approvals_browser import AXE
+
+    page.evaluate(AXE.read_text())
+    wrong = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+    return {f"{name}: {each['id']}": [node["html"][:200] for node in each["nodes"][:5]] for each in wrong
+            if each["impact"] in ("serious", "critical")}
+
+
 @pytest.mark.needs("axe")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_any_view(window: Window, served: ServedPage, tmp_path: Path,
                                                scheme: str) -> None:
-    from kit.approvals_browser import AXE
-
     views, page, found = populated(served.service, tmp_path), window(scheme=scheme), dict[str, Any]()
     for name, path in ((name, views[name]) for name in (*PICTURED, "configuration", "binary")):
         page.goto(f"http://127.0.0.1:{served.port}{path}")
-        page.evaluate(AXE.read_text())
-        wrong = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
-        found |= {f"{name}: {each['id']}": [node["html"][:200] for node in each["nodes"][:5]] for each in wrong
-                  if each["impact"] in ("serious", "critical")}
+        found |= serious(page, name)
     assert {} == found
     page.evaluate("document.querySelector('main').append(new Image())")  # the control
     wrong = page.evaluate("axe.run(document, { runOnly: ['image-alt'] })")["violations"]
     assert ["image-alt"] == [each["id"] for each in wrong]
+
+
+@pytest.mark.needs("axe")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_the_dialogs_the_banner_and_the_login(
+        window: Window, served: ServedPage, chrome: Browser, scheme: Any) -> None:
+    push(served, "a")
+    served.app.state.parts.held.seconds = 60.0
+    page = window(scheme=scheme)
+    settled(page, 1)
+    page.click("#help-button")
+    found = serious(page, "help")
+    page.get_by_role("button", name="Close").click()
+    page.keyboard.press("b")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Approve 1 requests?")
+    dialog.wait_for()
+    found |= serious(page, "question")
+    dialog.get_by_role("button", name="Approve").click()
+    page.locator(".held").wait_for()
+    found |= serious(page, "banner")
+    with chrome.new_context(color_scheme=scheme) as context:
+        login = context.new_page()
+        login.goto(f"http://127.0.0.1:{served.port}/login")
+        found |= serious(login, "login")
+    assert {} == found
 
 
 def test_pictures_of_a_change_are_shown(window: Window, served: ServedPage, tmp_path: Path) -> None:

@@ -49,6 +49,15 @@ class AgentHooks:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerFile:
+    """A file, in JSON, in which an agent notes what a person has answered in its own dialogues (`answers`)."""
+
+    file: str  # on the host; the agent gets a copy
+    keys: tuple[str, ...]  # of its tables, joined by dots; "$PROJECT" is the project's path
+    at: str = ""  # the copy in the sandbox; "" for the same path
+
+
+@dataclass(frozen=True, slots=True)
 class AgentDefinition:
     """One agent. Paths begin with "~/", the caller's home on the host and the same path inside, or with "/"."""
 
@@ -59,9 +68,11 @@ class AgentDefinition:
     hosts: tuple[str, ...] = ()  # network entries, as in `network.allow`
     state: tuple[str, ...] = ()  # folders of the host that the agent reads and writes; made unless they exist
     staged: tuple[str, ...] = ()  # files of the host of which the agent gets a copy at its start
+    answers: tuple[AnswerFile, ...] = ()  # what was answered in them is kept for the project's next start
     programs: tuple[str, ...] = ()  # of the host, shown read-only if they exist: the program itself
     pass_environment: tuple[str, ...] = ()  # names of the caller's variables; "NAME*" is all that begin so
-    environment: Mapping[str, str] = field(default_factory=dict)  # set in the sandbox
+    base_urls: tuple[str, ...] = ()  # variables whose URL leads the agent to another host than `hosts`
+    environment: Mapping[str, str] = field(default_factory=dict)  # set in the sandbox; "~/" begins a path
     secrets: tuple[AgentSecret, ...] = ()  # variables that the broker keeps, if the caller has them
     signed_in: tuple[str, ...] = ()  # files, or names of variables as "$NAME"; if one exists, the agent has an account
     install: InstallRecipe = field(default_factory=InstallRecipe)  # how a person installs the program
@@ -76,6 +87,14 @@ def _secrets(value: Any) -> tuple[AgentSecret, ...]:
     return tuple(AgentSecret(checks.variable(name), hosts(each)) for name, each in value.items())
 
 
+def _answer_files(value: Any) -> tuple[AnswerFile, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, dict) and {"file", "keys"} <= {*each} <= {
+            "file", "keys", "at"} for each in value):
+        raise ValueError("must be tables with `file` and `keys`, and perhaps `at`")
+    return tuple(AnswerFile(checks.filled(each["file"]), checks.array(checks.filled)(each["keys"]),
+                            checks.text(each.get("at", ""))) for each in value)
+
+
 #: The keys of hooks, in definitions and settings.
 HOOKS: checks.Keys = dict.fromkeys(names(AgentHooks), checks.one_or_more(checks.filled))
 
@@ -83,8 +102,10 @@ HOOKS: checks.Keys = dict.fromkeys(names(AgentHooks), checks.one_or_more(checks.
 KEYS: checks.Keys = {
     "about": checks.text, "command": checks.array(checks.filled), "arguments": checks.array(checks.text),
     "hosts": checks.array(checks.text), "state": checks.array(checks.filled), "staged": checks.array(checks.filled),
-    "programs": checks.array(checks.filled), "pass_environment": checks.array(checks.variable_pattern),
-    "environment": checks.variables, "secrets": _secrets, "signed_in": checks.array(checks.filled),
+    "answers": _answer_files, "programs": checks.array(checks.filled),
+    "pass_environment": checks.array(checks.variable_pattern),
+    "base_urls": checks.array(checks.variable), "environment": checks.variables, "secrets": _secrets,
+    "signed_in": checks.array(checks.filled),
     "install": {"command": checks.text, "page": checks.text},
     "hooks": HOOKS,
 }
@@ -137,6 +158,9 @@ def parse_definition(name: str, table: Mapping[str, Any], file: str) -> AgentDef
     for key in ("state", "staged", "programs"):
         for number, path in enumerate(found.get(key, ())):
             _check_path(path, file, f"{key}[{number}]")
+    for number, each in enumerate(found.get("answers", ())):
+        for path in filter(None, (each.file, each.at)):
+            _check_path(path, file, f"answers[{number}]")
     parse_hosts(found.get("hosts", ()), file)
     for secret in found.get("secrets", ()):
         from leeward.apps.agents.entries import parse_entry  # as in `parse_hosts`

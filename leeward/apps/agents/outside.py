@@ -21,7 +21,7 @@ from leeward.spec.obeyed.repositories import INSIDE, named_in
 from leeward.spec.obeyed.search import ObeyedPaths, has_own_content
 
 #: Folders that an agent can't write to if they exist at its start: git's hooks, and the settings of agents.
-PROTECTED = (".git/hooks", ".leeward")
+PROTECTED = (".git/hooks", ".leeward", ".hole")
 
 #: The form of a file that names a repository's folder.
 _GITDIR = rb"gitdir: ([^\0\n]{1,4000})\s*"  # few starts have one: to compile it takes 0.1 ms

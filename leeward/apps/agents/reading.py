@@ -26,8 +26,9 @@ MAX_FILE = 256 << 10
 MAX_DEPTH = 8
 
 #: The path of a project's settings, below its folder.
-PROJECT_FOLDER, PROJECT_NAME = ".leeward", "agent.toml"
-PROJECT_FILE = f"{PROJECT_FOLDER}/{PROJECT_NAME}"
+PROJECT_FILE = ".leeward/agent.toml"
+#: That of another program, of which a part is used.
+HOLE_FILE = ".hole/settings.json"
 
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,23 +38,34 @@ def read_project_file(project: int, shown: str) -> dict[str, Any] | None:
     """
     The table in the settings file of the open folder *project*, whose path is *shown*; None if it has none.
 
-    Raises SettingsError if the file is a link, is behind one, isn't regular, is too large, or isn't TOML.
+    Raises SettingsError as `read_in_project`, and if the file isn't TOML.
     """
+    content = read_in_project(project, PROJECT_FILE, shown)
+    return None if content is None else parse_settings(content, shown)
+
+
+def read_in_project(project: int, file: str, shown: str) -> bytes | None:
+    """
+    The content of *file*, a name in a folder of the open folder *project*, whose path is *shown*; None if it has none.
+
+    Raises SettingsError if the file is a link, is behind one, isn't regular, or is too large.
+    """
+    above, name = file.split("/")
     try:
-        folder = os.open(PROJECT_FOLDER, _FOLDER, dir_fd=project)
+        folder = os.open(above, _FOLDER, dir_fd=project)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise _unopened(error, shown) from None
     try:
-        file = os.open(PROJECT_NAME, _FILE, dir_fd=folder)
+        opened = os.open(name, _FILE, dir_fd=folder)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise _unopened(error, shown) from None
     finally:
         os.close(folder)
-    return parse_settings(_content(file, shown), shown)
+    return _content(opened, shown)
 
 
 def read_user_file(path: str) -> dict[str, Any] | None:
@@ -94,7 +106,7 @@ def parse_settings(content: bytes, shown: str) -> dict[str, Any]:
         raise SettingsError(shown, "", f"has more than {MAX_DEPTH} tables within each other") from None
     except ValueError as error:  # a number with thousands of digits
         raise SettingsError(shown, "", f"isn't TOML: {error}") from None
-    _check_depth(table, shown)
+    check_depth(table, shown)
     return table
 
 
@@ -142,7 +154,8 @@ def _content(file: int, shown: str) -> bytes:
     return content
 
 
-def _check_depth(table: object, shown: str) -> None:
+def check_depth(table: object, shown: str) -> None:
+    """SettingsError if *table* is nested deeper than MAX_DEPTH."""
     # Without recursion, since the parser accepts dotted keys of any length.
     waiting = [(table, 1)]
     while waiting:

@@ -25,7 +25,7 @@ from leeward.apps.agents.written import home_path, open_beside, open_real, real_
 from leeward.base.dataclass import dataclass, field, replace
 from leeward.client.mounts import Mount
 from leeward.errors import RequestRejected
-from leeward.spec.folders import outermost, within
+from leeward.spec.folders import MOST, outermost, within
 
 if TYPE_CHECKING:
     from leeward.apps.agents.layers import Layer
@@ -39,6 +39,11 @@ OPENED = "/proc/self/fd/"
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 #: The caller's variables that every agent gets: locale, time zone and display of text.
 _PASSED = ("LANG", "LC_*", "TZ", "COLORTERM", "NO_COLOR", "EDITOR", "VISUAL", "PAGER")
+#: Folders of the home that stay with `persist`: of caches, tools and settings; the parts of one after it.
+_KEPT = (".cache", ".cache/pip", ".cache/uv", ".cache/go-build", ".local", ".local/bin", ".local/lib", ".config", ".npm",
+         ".cargo", "go")
+#: Mounts that are left for a worktree's repository.
+_LEFT = 5
 #: Limits of a sandbox's connections, within those of the operator's policy.
 _LIMITS = {"connections": 256, "per_minute": 3000, "request": 1 << 30, "response": 8 << 30}
 #: Bytes of a staged file, at most.
@@ -55,6 +60,7 @@ class AgentOptions:
     memory: str = ""  # as for Sandbox; "" for that of the settings, or without one the profile's
     egress: str = ""  # the policy that is narrowed; "" for `agent`
     profile: str = ""  # of the sandbox; "" for `agent`. Another one is `approved`, or based on `agent`.
+    persist: bool = False  # folders of the home with caches and tools stay for the project
     approved: bool = False  # a person decides what leaves the sandbox, and about hosts that aren't allowed
 
 
@@ -77,12 +83,14 @@ class AgentRequest:
 def request_of(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
                program: AgentProgram | None, hidden: Sequence[str], environ: Mapping[str, str],
                absent: Sequence[str] = (), source: str = "", layer: Layer | None = None,
-               pinned: Sequence[str] = ()) -> AgentRequest:
+               pinned: Sequence[str] = (),
+               in_libraries: tuple[Sequence[str], Sequence[str]] = ((), ())) -> AgentRequest:
     """
     The request for one start, on the real path *project*, with *program*, or None for a shell alone.
 
     *hidden* and *absent* are names to hide, relative to the project, that exist and that don't yet; *pinned* folders of
-    it aren't to be renamed. By *source* the daemon opens it: that of a descriptor, whose folder can't be replaced.
+    it aren't to be renamed; *in_libraries* are paths in the sandbox to hide and to pin. By *source* the daemon
+    opens the project: that of a descriptor, whose folder can't be replaced.
 
     Raises RequestRejected if the project is or contains the home folder, a writable folder has leeward's own settings,
     or a name to hide isn't UTF-8; SettingsError if agents can't reach the port of a network entry.
@@ -103,6 +111,8 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         from leeward.apps.agents.layers import INSIDE  # most starts have none
 
         mounts.append(Mount(os.path.realpath(layer.path), INSIDE))
+    kept = _kept_folders(project, home, environ, [mount.target for mount in mounts]) if options.persist else {}
+    mounts += [Mount(source, target, writable=True) for target, source in kept.items()]
     worktree, line = _worktree(project, source or project, settings, options, mounts)
     hosts, policy = _policy(definition, settings, options)
     folders = () if program is None else program.folders
@@ -110,10 +120,10 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     patterns = [each for each in passed if set(each) & set("*?[")]  # a pattern is compiled, which takes 40 us
     logs, unlogged = ([], {}) if worktree is None else worktree.unlogged()
     env = {
-        "PATH": ":".join((*folders, _PATH)), "PWD": inside, **unlogged,
+        "PATH": ":".join((*folders, _PATH, *([os.path.join(home, ".local/bin")] if kept else []))), "PWD": inside, **unlogged,
         **{name: value for name, value in environ.items() if value.isprintable()
            and (name in passed or any(fnmatchcase(name, each) for each in patterns))},
-        **definition.environment, **settings.environment}
+        **{name: home_path(value, home) for name, value in definition.environment.items()}, **settings.environment}
     if layer is not None:
         for name, places in layer.environment().items():
             env[name] = ":".join(dict.fromkeys((*places, *filter(None, env.get(name, "").split(":")))))
@@ -121,20 +131,40 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     if options.memory:
         limits["memory"] = options.memory
     argv = () if program is None else (*program.argv, *definition.command[1:], *definition.arguments,
-                                       *options.arguments)
+                                       *settings.arguments.get(definition.name, ()), *options.arguments)
     return AgentRequest(
         argv, inside,
         {"profile": options.profile or PROFILE, "own_home": True, "egress": options.egress or EGRESS,
          "policy": policy, "mounts": mounts, "env": env,
-         "hide": [*(os.path.join(inside, name) for name in hidden), *logs],
+         "hide": [*(os.path.join(inside, name) for name in hidden), *in_libraries[0], *logs],
          "protect": [os.path.join(inside, name) for name in PROTECTED],
-         "pin": [os.path.join(inside, name) for name in pinned], **limits},
-        tuple((path, path) for path in (home_path(path, home) for path in definition.staged)), tuple(state), hosts,
-        (*hidden, *absent),
+         "pin": [*(os.path.join(inside, name) for name in pinned), *in_libraries[1]], **limits},
+        tuple((path, path) for path in (home_path(path, home) for path in definition.staged)), (*state, *kept.values()),
+        hosts, (*hidden, *absent),
         {secret.variable: (environ[secret.variable], secret.hosts) for secret in definition.secrets
          if environ.get(secret.variable, "")}, (line,) if line else (),
-        (*written, *(os.fspath(each.source) for each in mounts if worktree and within(each.target, worktree.folder)
-                     and each.writable)), worktree)
+        (*written, *kept.values(), *(os.fspath(each.source) for each in mounts if worktree and each.writable
+                                     and within(each.target, worktree.folder))), worktree)
+
+
+def _kept_folders(project: str, home: str, environ: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
+    """
+    The folders of the sandbox's home that stay for *project*, each with its place on the host. Two mounts can't lie in
+    each other, so of a folder in which one of *taken* lies only the parts of _KEPT beside that stay.
+    """
+    from leeward.apps.agents.instance_names import blake2b, instance_name
+    from leeward.apps.agents.state_files import own_folder  # few starts keep folders
+
+    # Another user may make a folder with the path of one that is gone.
+    digest = blake2b(b"%d\0%s" % (os.stat(project).st_uid, os.fsencode(project))).hexdigest()[:24]
+    place = os.path.join(own_folder(os.path.join(cache_home(environ), "homes")),
+                         f"{instance_name(os.fsencode(project), 'home')}-{digest}")
+    found = dict[str, str]()
+    for name in _KEPT:
+        target = os.path.join(home, name)
+        if not any(within(target, each) or within(each, target) for each in (*taken, *found)):
+            found[target] = os.path.join(place, name.replace("/", "."))
+    return dict([*found.items()][:max(0, MOST - len(taken) - _LEFT)])
 
 
 def libraries_of(settings: AgentSettings, options: AgentOptions) -> tuple[LibraryFolder, ...]:

@@ -18,7 +18,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ from leeward.spec.paths import client_socket
 # Imported in functions: what not every start needs; 9 ms of processor time for all of it.
 
 if TYPE_CHECKING:
+    from leeward.apps.agents.answers import RunAnswers
     from leeward.apps.agents.hiding_watch import HidingWatch
     from leeward.client.protecting import FolderGuard
     from leeward_cli.approved_sandboxes import ApprovedAgent
@@ -134,6 +135,8 @@ class AgentRun:
         self._opened_mounts: OpenedMounts | None = None
         self._guard: FolderGuard | None = None  # of a worktree's folder in its repository
         self._before: dict[str, str] | None = None
+        self._files: tuple[tuple[str, bytes], ...] = ()  # of leeward's own, for the sandbox's home
+        self._answers: RunAnswers | None = None
         self._hidden: dict[str, tuple[int, int]] = {}
         self._process: Process | None = None
         self._ended = self._copy_kept = self.given_up = False
@@ -187,7 +190,7 @@ class AgentRun:
         if self.asking is not None:
             self._attend(box)
             self.asking.opened(box.id)
-        if self._request.staged:
+        if self._request.staged or self._files or self._answers is not None:
             self._attend(box)
             self._stage(box)
         if any(each.setup or each.prestart for both in hooks for each in both):
@@ -202,13 +205,26 @@ class AgentRun:
         """Note what the agent could change that programs of the host run, and record the instance; once."""
         if self._before is None:
             import leeward.apps.agents.hiding_watch  # for `_attend`, while the daemon works
-            if self._request.staged:
+            from leeward.apps.agents.git_identity import own_settings
+
+            self._files = tuple((path, content) for path, content in own_settings(self.project, self._environ)
+                                if not any(within(path, target) for target in self._taken()))
+            if self._definition.answers:
+                from leeward.apps.agents.answers import RunAnswers
+
+                self._answers = RunAnswers(self._definition, self.project, self._request.cwd, self._environ)
+            if self._request.staged or self._files or self._answers is not None:
                 import leeward.client.files  # noqa: F401  # for `_stage`
 
             assert self._held is not None
             if not self._held.instance.undo:  # else it was recorded by `_claim`
                 self._held.record(self._held.instance)
             self._before = self._obeyed(None if self._hiding is None else self._hiding[2])
+
+    def _taken(self) -> list[str]:
+        """The paths in the sandbox that have content of the host's."""
+        return [*(mount.target for mount in self._request.options["mounts"]),
+                *(target for _, target in self._request.staged)]
 
     def _obeyed(self, there: ObeyedPaths | None) -> dict[str, str]:
         """What programs on the host obey in the project, in libraries that the agent can write to, and in its state."""
@@ -275,24 +291,32 @@ class AgentRun:
         return self.box
 
     def _stage(self, box: Sandbox) -> None:
-        written = writable_by_agents(self._request.written, self._environ)
-        for source, target in self._request.staged:
-            try:
-                name = open_beside(source, written)
-                try:
-                    if not stat.S_ISREG(os.fstat(name).st_mode):  # to open a FIFO waits for its other end
-                        raise RequestRejected(f"{source!a:.200} is no regular file, and is to be copied")
-                    with open(f"/proc/self/fd/{name}", "rb") as file:
-                        content = file.read(MOST_STAGED + 1)
-                finally:
-                    os.close(name)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise RequestRejected(f"{source!a:.200}: {(error.strerror or str(error)).lower()}") from None
-            if len(content) > MOST_STAGED:
-                raise RequestRejected(f"{source!a:.200} has more than {MOST_STAGED} bytes, and is to be copied")
+        """Write into the sandbox's home what the agent gets copies of."""
+        files = {target: content for source, target in self._request.staged
+                 if (content := self._content(source)) is not None}
+        if self._answers is not None:
+            files |= self._answers.copies(files, self._content)
+        for target, content in (*files.items(), *self._files):
             box.files.write(target, content)
+
+    def _content(self, source: str) -> bytes | None:
+        """The content of a file of the host that is to be copied; None without one."""
+        try:
+            name = open_beside(source, writable_by_agents(self._request.written, self._environ))
+            try:
+                if not stat.S_ISREG(os.fstat(name).st_mode):  # to open a FIFO waits for its other end
+                    raise RequestRejected(f"{source!a:.200} is no regular file, and is to be copied")
+                with open(f"/proc/self/fd/{name}", "rb") as file:
+                    content = file.read(MOST_STAGED + 1)
+            finally:
+                os.close(name)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise RequestRejected(f"{source!a:.200}: {(error.strerror or str(error)).lower()}") from None
+        if len(content) > MOST_STAGED:
+            raise RequestRejected(f"{source!a:.200} has more than {MOST_STAGED} bytes, and is to be copied")
+        return content
 
     def _on_host(self, line: str, seconds: float) -> None:
         from leeward.apps.agents.host_hooks import run_hook  # most starts have none
@@ -309,11 +333,14 @@ class AgentRun:
 
     # --- the agent ------------------------------------------------------------------
 
-    def start(self, debug: bool, size: tuple[int, int] | None, env: Mapping[str, str]) -> Process:
-        """Start the agent, or with *debug* or without argv a shell; *size* is that of a terminal, None for pipes."""
+    def start(self, instead: Sequence[str] | None, size: tuple[int, int] | None, env: Mapping[str, str]) -> Process:
+        """
+        Start the agent, or *instead*, a shell if that is empty; *size* is that of a terminal, None for pipes. A shell is
+        also what an agent without a program is.
+        """
         assert self.box is not None
-        argv = list(SHELL if debug or not self._request.argv else self._request.argv)
-        title = "shell" if debug else self._definition.name
+        argv = list((self._request.argv if instead is None else instead) or SHELL)
+        title = self._definition.name if instead is None else "shell"
         common: dict[str, Any] = {"cwd": self._request.cwd, "env": env, "title": title}
         process = (self.box.start(argv, stdin=None, **common) if size is None else
                    self.box.terminal(argv, size, **common))
@@ -381,6 +408,8 @@ class AgentRun:
         if self._ended:
             return
         self._ended = True
+        if self._answers is not None and self.box is not None and self._process is not None:
+            self._answers.keep(self.box)
         if self._watch is not None:
             self._watch.stop()
         if self._keeper is not None:

@@ -24,7 +24,8 @@ from leeward.apps.agents import checks
 from leeward.apps.agents.definition import HOOKS, AgentHooks
 from leeward.apps.agents.errors import SettingsError, printable
 from leeward.apps.agents.hiding import FilePattern, parse_pattern
-from leeward.apps.agents.reading import PROJECT_FILE, read_project_file, read_user_file
+from leeward.apps.agents.instance_names import is_agent_name
+from leeward.apps.agents.reading import HOLE_FILE, PROJECT_FILE, read_project_file, read_user_file
 from leeward.apps.agents.settings_paths import USER_FILE
 from leeward.apps.agents.written import closed_path
 from leeward.base.dataclass import dataclass, field, replace
@@ -171,6 +172,18 @@ def _real(path: str, asked: bool) -> str:
 #: Ports of all rules of egress together, at most: as many as the workers of a policy can listen on.
 MAX_ALL_PORTS = 8
 
+def _agents(value: Any) -> dict[str, dict[str, Any]]:
+    """The table `agents`: what is set for one agent, by its name."""
+    if not isinstance(value, dict):
+        raise ValueError("must be a table with a table for each agent")
+    for name, table in value.items():
+        if not is_agent_name(name):
+            raise ValueError(f"{name!a:.60} isn't the name of an agent")
+        if not isinstance(table, dict) or set(table) - {"arguments"}:
+            raise ValueError(f"{name}: must be a table with `arguments` alone")
+    return {name: {"arguments": checks.array(checks.text)(table.get("arguments", []))} for name, table in value.items()}
+
+
 #: Every key of both files.
 KEYS: checks.Keys = {
     "files": {"exclude": checks.array(checks.filled), "include": checks.array(checks.filled)},
@@ -183,6 +196,7 @@ KEYS: checks.Keys = {
     "hooks": HOOKS,
     "git": {"worktree_links": checks.flag},
     "project": {"at": checks.inside},
+    "agents": _agents,
 }
 
 #: Variables whose values aren't secret: a project's file may use them without a grant.
@@ -200,6 +214,7 @@ class AgentSettings:
     hooks: AgentHooks = field(default_factory=AgentHooks)  # those of the settings, without the definition's
     dependencies: tuple[str, ...] = ()  # system packages, of a layer
     worktree_links: bool = False  # whether the repository of a worktree is shown, and may be committed to
+    arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of each agent's command line, by its name
     project_at: str = ""  # the project's path in the sandbox; "" for its path on the host
     warnings: tuple[str, ...] = ()  # lines for a person, about variables that aren't set
     widening: tuple[Grant, ...] = ()  # the grants that the project's file asks for
@@ -215,7 +230,18 @@ def load_settings(project: int, project_path: str, config_home: str, environ: Ma
     user_file, project_file = os.path.join(config_home, USER_FILE), os.path.join(project_path, PROJECT_FILE)
     user = read_user_file(user_file) or {}
     theirs = read_project_file(project, project_file) or {}
-    return merged_settings(user, theirs, user_file, project_file, project_path, environ)
+    unused: tuple[str, ...] = ()
+    if os.path.lexists(f"/proc/self/fd/{project}/{HOLE_FILE}"):
+        from leeward.apps.agents.hole_settings import read_hole_settings  # few projects have them
+
+        hole_file = os.path.join(project_path, HOLE_FILE)
+        hole = read_hole_settings(project, hole_file)
+        unused = hole.unused
+        table = {"files": {"exclude": [_literal(each) for each in hole.exclude]},
+                 "network": {"allow": [_literal(each) for each in hole.hosts]}}
+        theirs = merge_tables(table, theirs, hole_file, project_file)
+    found = merged_settings(user, theirs, user_file, project_file, project_path, environ)
+    return replace(found, warnings=(*found.warnings, *unused)) if unused else found
 
 
 def merged_settings(user: Mapping[str, Any], theirs: Mapping[str, Any], user_file: str, project_file: str,
@@ -227,11 +253,18 @@ def merged_settings(user: Mapping[str, Any], theirs: Mapping[str, Any], user_fil
     mine = _Side(user, user_file, home, environ)
     other = _Side(theirs, project_file, project_path, environ, asked=True)
     table = merge_tables(_lists(mine.table), _lists(other.table), user_file, project_file)
-    settings = _settings(table, (*mine.warnings, *other.warnings))
+    theirs_last = _arguments(other.table)  # appended as they are: an argument may be there twice
+    settings = replace(_settings(table, (*mine.warnings, *other.warnings)), arguments={
+        name: (*_arguments(mine.table).get(name, ()), *theirs_last.get(name, ())) for name in _arguments(table)})
     _check_ports(settings.allow, project_file if other.table.get("network") else user_file)
     secret = tuple(name for name in other.variables if name not in _PLAIN)
     widening = grants_of(_settings(_lists(mine.table), ()), settings, secret, theirs.get("environment", {}))
     return replace(settings, widening=widening)
+
+
+def _literal(text: str) -> str:
+    """*text* for a table in which a dollar sign begins a variable."""
+    return text.replace("$", "$$")
 
 
 class _Side:
@@ -304,8 +337,13 @@ def _settings(table: Mapping[str, Any], warnings: Iterable[str]) -> AgentSetting
         libraries=tuple(table.get("libraries", ())), allow=tuple(table.get("network", {}).get("allow", ())),
         environment=table.get("environment", {}), limits=table.get("limits", {}), hooks=AgentHooks(**hooks),
         dependencies=tuple(table.get("dependencies", ())),
+        arguments=_arguments(table),
         worktree_links=table.get("git", {}).get("worktree_links", False),
         project_at=table.get("project", {}).get("at", ""), warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _arguments(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(each["arguments"]) for name, each in table.get("agents", {}).items()}
 
 
 def _check_ports(rules: Iterable[EgressRule], file: str) -> None:
@@ -333,6 +371,8 @@ KINDS: dict[str, str] = {
     "variable": "is read from your environment",
     "environment": "is set in the agent's environment",
     "limit": "is what it may take",
+    "base_url": "is where this variable of yours leads the agent, with its key",
+    "argument": "is given to the agent on its command line",
     "worktree": "of the repository that this is a worktree of may be read, and commits and branches written",
 }
 
@@ -343,6 +383,8 @@ def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[st
     The grants of *merged* beyond *mine*, the user's own settings: *variables* that the project's file uses, and the
     *environment* that it sets, as written there, so that a person is shown no values of the caller's.
     """
+    from shlex import quote  # most projects ask for nothing
+
     found = [Grant(kind, line) for kind, theirs, ours in (
         ("setup_host", merged.hooks.setup_host, mine.hooks.setup_host),
         ("cleanup_host", merged.hooks.cleanup_host, mine.hooks.cleanup_host)) for line in theirs if line not in ours]
@@ -357,6 +399,8 @@ def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[st
     found += [Grant("limit", f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}")
               for name, value in merged.limits.items()
               if name not in mine.limits or value > mine.limits[name]]
+    found += [Grant("argument", " ".join((name, *map(quote, theirs)))) for name, both in merged.arguments.items()
+              for theirs in (both[len(mine.arguments.get(name, ())):],) if theirs]
     if merged.worktree_links and not mine.worktree_links:
         found.append(Grant("worktree", "git's folder, also for commits"))
     order = list(KINDS)

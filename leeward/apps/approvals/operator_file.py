@@ -1,5 +1,6 @@
 """
-The operator's configuration of approvals: rules that nothing overrules, and hosts that are allowed without a request.
+The operator's configuration of approvals: rules that nothing overrules, hosts that are allowed without a request, and
+how the operator is told of requests.
 
 Files:     approvals.toml in $XDG_CONFIG_HOME/leeward. No route changes the file, so no stored rule and no approved
            proposal overrules it.
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leeward.apps.approvals.notifying import POLICY, NotifySettings, parse_notify
 from leeward.apps.approvals.queue.rules import MOST_RULES, ApprovalRule, parse_rule
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, parse_host
@@ -24,15 +26,16 @@ FILE = "approvals.toml"
 #: Bytes of the file, at most.
 MOST_BYTES = 1 << 20
 
-_KEYS = ("forbidden", "endpoints")
+_KEYS = ("forbidden", "endpoints", "notify", "notify_egress")
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorPolicy:
-    """The content of the file: rules that deny, and hosts that are allowed, each with all its sub-domains."""
+    """The content of the file: rules that deny, hosts that are allowed, each with all its sub-domains, and `notify`."""
 
     forbidden: tuple[ApprovalRule, ...] = ()
     endpoints: tuple[Host, ...] = ()
+    notify: NotifySettings | None = None
 
 
 def default_file(environ: Mapping[str, str]) -> str:
@@ -62,7 +65,10 @@ def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPol
 
 
 def parse_policy(content: bytes) -> OperatorPolicy:
-    """Parse the file: TOML with `forbidden`, an array of rules as `category(pattern)`, and `endpoints`, an array of hosts."""
+    """
+    Parse the file: TOML with `forbidden`, an array of rules as `category(pattern)`; `endpoints`, an array of hosts;
+    `notify` and `notify_egress`, as `parse_notify` has them.
+    """
     try:
         said = tomllib.loads(content.decode("utf-8"))
     except RecursionError:
@@ -83,7 +89,8 @@ def parse_policy(content: bytes) -> OperatorPolicy:
             endpoints.append(parse_host(text))
         except InvalidHost as error:
             raise BadRequest(f"endpoints: {text!r:.200}: {error}") from None
-    return OperatorPolicy(tuple(forbidden), tuple(endpoints))
+    notify = parse_notify(said["notify"], said.get("notify_egress", POLICY)) if "notify" in said else None
+    return OperatorPolicy(tuple(forbidden), tuple(endpoints), notify)
 
 
 def _texts(said: Mapping[str, Any], key: str) -> list[str]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from leeward.apps.approvals.carrying.apply import OpenProjects
 from leeward.apps.approvals.durations import duration_text
+from leeward.apps.approvals.notifying import Notifier
 from leeward.apps.approvals.operator_file import operator_policy
 from leeward.apps.approvals.queue.queue import ApprovalQueue
 from leeward.apps.approvals.service import ApprovalService
@@ -76,7 +77,9 @@ def serve(options: ServeOptions, ready: Callable[[str, str], None]) -> int:
         with contextlib.closing(AuditRecord(default_folder(os.environ), options.head)) as journal:
             project = OpenProjects(None).open(os.path.realpath(options.project)) if options.project else None
             service = ApprovalService(queue, journal, folder, project, until, options.daemon)
-            asyncio.run(_serve(service, options, ready))
+            with contextlib.closing(Notifier(queue, policy.notify, options.daemon)) if policy.notify else (
+                    contextlib.nullcontext()):
+                asyncio.run(_serve(service, options, ready))
     return 0
 
 

@@ -229,5 +229,6 @@ _NETWORK = "network"
 
 
 def unknown_egress(name: str, operators: Mapping[str, Any]) -> BadRequest:
-    cure = "; `allow_network = true` in its configuration lets requests have all public names" if name == _NETWORK else ""
+    cure = ("; `allow_network = true` in its configuration lets requests have all public names" if name == _NETWORK else
+            '; `allow = ["example.org"]` below [egress.NAME] of its configuration makes one')
     return BadRequest(f"egress {name!r} is unknown; this daemon has: {', '.join(operators) or 'none'}{cure}")

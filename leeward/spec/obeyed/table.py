@@ -60,7 +60,7 @@ _TEXTS = (
     ("git", WHEN_ASKED, "1.5", "gitmodules(5), gitattributes(5)", ".gitmodules .gitattributes"),
     ("git", HARMLESS, "1.5", "gitignore(5), git-blame(1)", ".gitignore .mailmap .git-blame-ignore-revs .gitkeep"),
     # --- agents: settings, then instructions ----------------------------------------
-    ("leeward", AT_ONCE, "1.0", "docs/agents-settings.md", ".leeward"),
+    ("leeward", AT_ONCE, "1.0", "docs/agents-settings.md", ".leeward .hole"),
     ("Claude Code", AT_ONCE, "1.0", "code.claude.com/docs: settings, hooks, mcp", ".claude .mcp.json .claude-plugin"),
     ("Codex", AT_ONCE, "2025", "developers.openai.com/codex: config", ".codex"),
     ("Gemini CLI", AT_ONCE, "2025", "geminicli.com/docs: configuration", ".gemini"),

@@ -43,7 +43,8 @@ _WITH_HOME = (AGENT, APPROVED)
 
 def unknown_profile(name: str, profiles: Iterable[str]) -> str:
     """The message for a request that names a profile which is neither built in nor among the configuration's *profiles*."""
-    return f"profile {name!r} is unknown; this daemon has: {', '.join(dict.fromkeys((*OURS, *profiles)))}"
+    return (f"profile {name!r} is unknown; this daemon has: {', '.join(dict.fromkeys((*OURS, *profiles)))};"
+            " `base = \"python\"` below [profiles.NAME] of its configuration makes one")
 
 
 def may_have_home(name: str, operators: Mapping[str, Profile]) -> bool:

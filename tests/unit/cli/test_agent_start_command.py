@@ -5,19 +5,21 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from leeward.errors import BadRequest, RequestRejected
-from leeward_cli import agent_start, passing
+from leeward_cli import agent_start, denied_hosts, passing
 from leeward_cli.main import main
 from leeward_cli.options import UsageError
 
 NOTHING: dict[str, Any] = {
     "path": ".", "arguments": (), "socket": None, "debug": False, "overlay": False, "applied": None, "approved": False,
     "profile": "", "rebuild": False, "unrestricted_network": False, "dump_network_access": None, "libraries": (),
+    "ports": (), "persist": False,
     "egress": "", "trust_project": False, "timeout": None, "memory": "", "terminal": None, "raw": False}
 
 RIGHT: tuple[tuple[list[str], dict[str, Any]], ...] = (
@@ -29,13 +31,21 @@ RIGHT: tuple[tuple[list[str], dict[str, Any]], ...] = (
     (["--debug", "claude", "--raw"], {"debug": True, "raw": True}),
     (["claude", "--apply", "--no-apply"], {"applied": False}),
     (["claude", "--library", "a", "--library=b:/c:rw"], {"libraries": ("a", "b:/c:rw")}),
+    (["claude", "--publish", "3000", "--publish=8080:80"], {"ports": ((3000, 0), (80, 8080))}),
+    ([], {"name": ""}),
+    (["."], {"name": ""}),
+    (["~/dir/project"], {"name": "", "path": "~/dir/project"}),
+    (["./claude", "word", "--", "more"], {"name": "", "path": "./claude", "arguments": ("word", "more")}),
+    (["--debug", "--", "claude"], {"name": "", "debug": True, "arguments": ("claude",)}),
     (["claude", "--timeout=90", "--memory", "8G", "--no-terminal"],
      {"timeout": 90.0, "memory": "8G", "terminal": False}),
 )
 
 WRONG = (
-    [], ["--debug"], ["claude", "-p"], ["claude", "--bug"], ["claude", "--debug=1"], ["claude", "--memory"],
-    ["claude", "--timeout", "soon"], ["claude", "--timeout", "0"], ["claude", "--no-debug"], ["--", "claude"],
+    ["claude", "--publish", "0"], ["claude", "--publish", "1:2:3"], ["claude", "--publish", "65536"],
+    ["claude", "--publish", ":1"], ["claude", "--publish", "\u0661"], ["claude", "-p"], ["claude", "--bug"],
+    ["claude", "--debug=1"], ["claude", "--memory"],
+    ["claude", "--timeout", "soon"], ["claude", "--timeout", "0"], ["claude", "--no-debug"],
 )
 
 
@@ -67,7 +77,7 @@ def test_an_invalid_line_starts_nothing(argv: list[str], started: list[dict[str,
 
 
 ENDS: tuple[tuple[BaseException, int, str], ...] = (
-    (UsageError("--rebuild: nothing"), 2, """Usage: leeward agent start [OPTIONS] AGENT [PATH] [-- ARGUMENTS...]
+    (UsageError("--rebuild: nothing"), 2, """Usage: leeward agent start [OPTIONS] [AGENT] [PATH] [-- ARGUMENTS...]
 Try 'leeward agent start --help' for help.
 
 Error: --rebuild: nothing
@@ -132,8 +142,9 @@ def test_the_collector_is_enabled_once_the_agent_is_started(monkeypatch: pytest.
 
     def start(*_words: object, **_options: object) -> int:
         seen.append(gc.isenabled())
-        run: Any = SimpleNamespace(start=lambda *_: None, given_up=False, settings=SimpleNamespace(limits={}))
-        return agent_start._attended(run, False, False, False, None, keep=False)
+        run: Any = SimpleNamespace(start=lambda *_: None, given_up=False, settings=SimpleNamespace(limits={}),
+                                   box=SimpleNamespace(id="abc"))
+        return agent_start._attended(run, None, False, False, None, None, keep=False)
 
     def pass_on(_process: object, _raw: bool) -> int:
         seen.append(gc.isenabled())
@@ -141,6 +152,7 @@ def test_the_collector_is_enabled_once_the_agent_is_started(monkeypatch: pytest.
 
     monkeypatch.setattr(agent_start, "start", start)
     monkeypatch.setattr(passing, "pass_on", pass_on)
+    monkeypatch.setattr(denied_hosts, "DeniedHosts", lambda *_: SimpleNamespace(follow=seen.count, sum_up=seen.copy))
     assert 3 == main(["agent", "start", "claude"])
     assert [False, True, True] == [*seen, gc.isenabled()]
 
@@ -155,3 +167,25 @@ def test_a_copy_whose_changes_can_not_be_listed_stays(capfd: pytest.CaptureFixtu
         agent_start._changes(run, True)
 
     assert "the agent's copy stays for 10 minutes: `leeward diff abc`" in capfd.readouterr().err
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, folder: Path, *names: str) -> None:
+    """A PATH with the programs *names*, and a home without anything."""
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o700)
+    for variable, value in (("PATH", str(folder)), ("HOME", str(folder)), ("XDG_CONFIG_HOME", str(folder / "config"))):
+        monkeypatch.setenv(variable, value)
+
+
+def test_the_only_agent_that_is_installed_needs_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, tmp_path, "codex", "bash")
+    assert "codex" == agent_start.only_agent()
+
+
+@pytest.mark.parametrize(("names", "why"), [(("codex", "claude"), "name one of claude, codex"), ((), "is installed")])
+def test_none_or_several_agents_need_one(names: tuple[str, ...], why: str, tmp_path: Path,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, tmp_path, *names)
+    with pytest.raises(BadRequest, match=why):
+        agent_start.only_agent()

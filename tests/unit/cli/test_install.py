@@ -207,6 +207,10 @@ def test_a_refusal_of_systemd_leaves_no_file(root: Path, monkeypatch: pytest.Mon
     """Or its absence: the written files are removed again."""
     place = Place(user=False, root=str(root))
     place.live = True
+    monkeypatch.setattr(module, "_BOOTED", str(root / "none"))
+    with pytest.raises(Unsupported, match="another service manager, or none"):
+        install(place)
+    monkeypatch.setattr(module, "_BOOTED", str(root))
     monkeypatch.setattr(module.shutil, "which", lambda name: None)
     with pytest.raises(Unsupported, match="leeward daemon start"):
         install(place)

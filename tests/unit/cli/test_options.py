@@ -200,6 +200,11 @@ def test_an_option_that_there_is_not(given: str, hint: str) -> None:
     assert str(caught.value) == f"exec has no option {given.partition('=')[0]!r}{hint}"
 
 
+def test_code_needs_no_option() -> None:
+    with pytest.raises(UsageError, match=r"^the code is an argument of its own: leeward exec 'print\(1\)'$"):
+        parse("exec", ["-c", "print(1)"])
+
+
 def test_an_option_of_the_program_follows_two_hyphens() -> None:
     with pytest.raises(UsageError, match=r"^exec has no option '-c'; the program's own follow --$"):
         parse("exec", ["--profile", "shell", "sh", "-c", "true"])

@@ -86,6 +86,22 @@ def test_a_sandbox_from_its_opening_to_its_end(stand: Stand, box: str) -> None:
     assert (1, b"", True) == (status, out, b"it was killed" in err)
 
 
+def test_a_sandbox_is_found_by_a_name_and_the_beginning_of_its_id(stand: Stand, box: str) -> None:
+    """By every command; a word that is none but a program says how that is run."""
+    status, out, err = run(stand, "sandbox", "new", "--name", "web")
+    named = out.decode().strip()
+    assert (0, b"") == (status, err)
+    assert (0, b"in\n", b"") == run(stand, "attach", "web", "--", "echo", "in")
+    assert (0, b"in\n", b"") == run(stand, "shell", named[:10], "--", "echo", "in")
+    assert b"name=web" in run(stand, "sandbox", "info", "web")[1]
+    for argv, said in ((("diff", "nobody"), b"has the name 'nobody'"),
+                       (("shell", "ls"), b"a command follows --: leeward shell -- ls")):
+        status, _, err = run(stand, *argv)
+        assert (1, True) == (status, said in err), err
+    assert (0, b"", b"") == run(stand, "sandbox", "kill", "web")
+    assert named not in run(stand, "sandbox", "list")[1].decode()
+
+
 def test_a_shell_without_an_id_has_a_sandbox_of_its_own(stand: Stand) -> None:
     """Which ends with it."""
     before = stand.left()["sandboxes"]

@@ -73,7 +73,7 @@ def test_a_reload_takes_reloadable_keys_and_names_the_others(home: Path) -> None
     ("[profiles.x]\nlimits = { memory = 1 }", "profiles.x.limits: must be bytes"),
     ("pinned = true\n[limits]\ncpu = 101", "limits.cpu=101 is more than one processor, and `pinned` gives a job one"),
     ("pinned = true\n[profiles.x]\nlimits = { cpu = 200 }", "profiles.x.limits.cpu=200 is more than one processor"),
-    ('[profiles.x]\nlimits = { memory = "5G" }', "profiles.x.limits.memory=5368709120 is above ceilings.memory"),
+    ('[profiles.x]\nlimits = { memory = "5G" }', "profiles.x.limits.memory=5GiB is above ceilings.memory=4GiB"),
     ('socket = "/srv/run/s"\n[profiles.x]\nshow = ["/srv"]', "profiles.x.show: '/srv' has the daemon's socket in it"),
 ])
 def test_malformed_environments_and_profiles_are_refused(home: Path, tmp_path: Path, text: str, said: str) -> None:

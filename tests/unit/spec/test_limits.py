@@ -46,7 +46,7 @@ def test_a_sandboxs_files_grow_up_to_their_ceiling_and_never_shrink() -> None:
 
     assert 100 * MIB == of_sandbox(Limits(), low, {"memory": GIB}).files
     assert 200 * MIB == of_sandbox(Limits(files=200 * MIB), low, {"memory": GIB}).files
-    with pytest.raises(BadRequest, match="above this daemon's ceiling"):
+    with pytest.raises(BadRequest, match="limit files=101MiB is above this daemon's ceiling 100MiB, which `files` below"):
         of_sandbox(Limits(), low, {"files": 101 * MIB})
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from typing import Any
 
+from leeward.apps.agents.git_identity import own_settings
 from leeward.apps.agents.hiding import FileRules, rules_of
 from leeward.apps.agents.hiding_watch import HidingWatch
 from leeward.apps.agents.outside import identities
@@ -262,6 +263,8 @@ class AskingBoxes:
             "metadata": {"approvals": project.path[:1000]}, **options})
         try:
             assert box.id
+            for path, content in own_settings(project.path, os.environ):
+                box.files.write(path, content)  # so that commits in it are the person's
         except RequestRejected as error:
             box.close()
             if "has no home" not in str(error):

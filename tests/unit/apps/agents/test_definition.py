@@ -51,6 +51,7 @@ def test_the_definition_of_claude_has_its_hosts_and_state():
     assert {"api.anthropic.com", "claude.ai", "platform.claude.com"} == set(found.hosts)
     assert ("~/.claude",) == found.state
     assert ("~/.claude.json",) == found.staged
+    assert {each.file for each in found.answers} == {*found.staged}
     assert {"CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_API_KEY"} <= {secret.variable for secret in found.secrets}
 
 
@@ -97,6 +98,11 @@ def test_an_unknown_agent_is_named_with_the_nearest(name, said):
     ('command = ["x"]\nstaged = ["~other/x"]', "a valid path"),
     ('command = ["x"]\nprograms = ["/"]', "a valid path"),
     ('command = ["x"]\nprograms = ["/proc/self"]', "never shown"),
+    ('command = ["x"]\nbase_urls = ["a b"]', "the name of a variable"),
+    ('command = ["x"]\n[[answers]]\nfile = "x"\nkeys = ["a"]', "answers[0]: 'x' isn't a valid path"),
+    ('command = ["x"]\n[[answers]]\nfile = "~/x"\nat = "~"\nkeys = ["a"]', "a valid path"),
+    ('command = ["x"]\n[[answers]]\nfile = "~/x"', "tables with `file` and `keys`"),
+    ('command = ["x"]\nanswers = ["~/x"]', "tables with `file` and `keys`"),
     ('command = ["x"]\npass_environment = ["*"]', "the name of a variable"),
     ('command = ["x"]\npass_environment = ["A-B"]', "the name of a variable"),
     ('command = ["x"]\n[secrets]\nA = ["a:443"]', "the name of a host"),

@@ -35,7 +35,7 @@ def test_the_settings_of_the_page_are_some():
     found = merged_settings({}, SETTINGS, "/u", "/p/.leeward/agent.toml", "/p", {"HOME": "/h", "MY_TOKEN": "x"})
 
     assert () == found.warnings
-    assert {*keys(settings.KEYS)} == set(keys({**SETTINGS, "environment": 1}))
+    assert {*keys(settings.KEYS)} == set(keys({**SETTINGS, "environment": 1, "agents": 1}))
 
 
 def rows(heading):

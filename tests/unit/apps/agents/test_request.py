@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,12 +33,13 @@ def mounts(request: AgentRequest) -> list[tuple[str, str, bool, bool]]:
 def test_project_state_programs_and_libraries() -> None:
     request = asked(AgentDefinition("agent", command=("agent", "--one"), arguments=("--two",), state=("~/.state",),
                                     staged=("~/.staged",)),
-                    AgentSettings(libraries=(LibraryFolder("/srv/l", "/l"),)),
+                    AgentSettings(libraries=(LibraryFolder("/srv/l", "/l"),),
+                                  arguments={"agent": ("--of-settings",), "other": ("--other",)}),
                     AgentOptions(("three",), libraries=(LibraryFolder("/srv/m", "/srv/m", True),)))
     assert [("/home/a/p", "/home/a/p", True, False), ("/home/a/.state", "/home/a/.state", True, False),
             ("/srv/l", "/l", False, False), ("/srv/m", "/srv/m", True, False),
             ("/opt/a", "/opt/a", False, False)] == mounts(request)
-    assert ("/opt/a/bin/agent", "--one", "--two", "three") == request.argv
+    assert ("/opt/a/bin/agent", "--one", "--two", "--of-settings", "three") == request.argv
     assert (("/home/a/.staged", "/home/a/.staged"),) == request.staged
     assert ("/home/a/.state",) == request.folders
     assert "/opt/a/bin:/usr/local/bin:/usr/bin:/bin" == request.options["env"]["PATH"]
@@ -52,6 +54,37 @@ def test_a_library_of_the_settings_and_the_command_line_is_shown_once() -> None:
 def test_a_program_in_the_project_is_shown_with_it() -> None:
     inside = AgentProgram(("/home/a/p/node_modules/x",), ("/home/a/p/node_modules",), ())
     assert 1 == len(mounts(asked(program=inside)))
+
+
+def test_folders_of_the_home_stay_for_a_project(tmp_path: Path) -> None:
+    """In leeward's own cache, by project; of a folder in which the agent's state lies the parts beside it."""
+    for name in ("p", "q"):
+        (tmp_path / name).mkdir()
+    environ = {"HOME": str(tmp_path)}
+    definition = AgentDefinition("agent", command=("agent",), state=("~/.cache/agent", "~/.npm"))
+
+    def kept(project: str, **options: Any) -> dict[str, str]:
+        request = asked(definition, None, AgentOptions(persist=True, **options), str(tmp_path / project), environ=environ)
+        found = {target.removeprefix(f"{tmp_path}/"): source for source, target, writable, _ in mounts(request)
+                 if "/homes/" in source and writable}
+        assert {*found.values()} <= {*request.folders} & {*request.written}
+        assert request.options["env"]["PATH"].endswith(f":{tmp_path}/.local/bin")
+        return found
+
+    first = kept("p")
+    assert [".cache/pip", ".cache/uv", ".cache/go-build", ".local", ".config", ".cargo", "go"] == [*first]
+    assert first == kept("p", overlay=True)
+    assert {*first.values()}.isdisjoint(kept("q").values())
+    assert all(source.startswith(f"{tmp_path}/.cache/leeward/agents/homes/") for source in first.values())
+    assert 0o700 == (tmp_path / ".cache/leeward/agents/homes").stat().st_mode & 0o777
+
+
+def test_no_more_folders_stay_than_there_are_mounts(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    libraries = tuple(LibraryFolder(f"/srv/{number}", f"/srv/{number}") for number in range(8))
+    request = asked(None, None, AgentOptions(persist=True, libraries=libraries), str(tmp_path / "p"),
+                    environ={"HOME": str(tmp_path)})
+    assert 1 == len([source for source, *_ in mounts(request) if "/homes/" in source])
 
 
 def test_an_overlay_and_another_place() -> None:

@@ -31,6 +31,25 @@ def test_without_files_the_defaults_hold():
     assert "" == found.project_at
 
 
+def test_arguments_of_an_agent_follow_each_other_and_a_projects_are_a_grant():
+    mine = '[agents.claude]\narguments = ["--model", "opus", "--add-dir", "a b"]\n'
+    theirs = '[agents.claude]\narguments = ["--add-dir", "a b"]\n[agents.codex]\narguments = ["--no-alt-screen"]\n'
+    assert {"claude": ("--model", "opus", "--add-dir", "a b")} == settings(mine).arguments
+    assert () == settings(mine).widening
+    found = settings(mine, theirs)
+    assert {"claude": ("--model", "opus", "--add-dir", "a b", "--add-dir", "a b"),
+            "codex": ("--no-alt-screen",)} == found.arguments
+    assert (Grant("argument", "claude --add-dir 'a b'"), Grant("argument", "codex --no-alt-screen")) == found.widening
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("agents = 1", "must be a table"), ('[agents.claude]\nargs = ["a"]', "`arguments` alone"),
+    ('[agents."a b"]\narguments = []', "isn't the name"), ('[agents.claude]\narguments = "a"', "must be an array")])
+def test_what_is_no_table_of_an_agent_is_refused(text, why):
+    with pytest.raises(SettingsError, match=why):
+        settings(text)
+
+
 def test_tables_are_merged_scalars_replaced_and_arrays_appended():
     found = settings("""
         libraries = ["~/lib:/lib1"]
@@ -218,6 +237,7 @@ WIDENING = {
     "limits.files": '[limits]\nfiles = "1G"', "limits.timeout": "[limits]\ntimeout = 1",
     "hooks.setup_host": '[hooks]\nsetup_host = "x"', "hooks.cleanup_host": '[hooks]\ncleanup_host = "x"',
     "git.worktree_links": "[git]\nworktree_links = true",
+    "agents": "[agents.claude]\narguments = [\"--x\"]",
     "dependencies": 'dependencies = ["jq"]', "environment": 'environment = { A = "1" }',
 }
 HARMLESS = {

@@ -80,17 +80,38 @@
     count((await (await fetch("/api/status")).json()).pending);
   }
 
+  // While a button is pressed the list stays, since a click on what is replaced meanwhile is lost.
+  let isPressed = false;
+  const released = () => new Promise((resolve) => {
+    if (!isPressed) { resolve(); return; }
+    const over = () => { clearTimeout(longest); setTimeout(resolve); }; // after the click
+    const longest = setTimeout(over, 2000); // it was let go outside of the window
+    for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, over, { once: true });
+  });
+  document.addEventListener("pointerdown", () => { isPressed = true; });
+  for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, () => { isPressed = false; });
+
+  // A selector of what has the focus in the list, for the list that is drawn in its place; "" for nothing in it.
+  function focused() {
+    const on = document.activeElement, row = on && on.closest("#rows li"), form = on && on.closest("#bulk form");
+    if (row) return `#rows li[data-id="${CSS.escape(row.dataset.id)}"] a`;
+    if (form) return `#bulk form[data-bulk="${CSS.escape(form.dataset.bulk)}"] button[value="${CSS.escape(on.value)}"]`;
+    return on && on.closest("#bulk") ? "#bulk summary" : "";
+  }
+
+  let isBulkOpen = false; // also while there is nothing to decide, as one list may be drawn
   async function drawList() {
     const query = one("#list").dataset.query;
     const drawn = await fetched(`/queue?${query}part=list`);
-    const held = document.activeElement && document.activeElement.closest("#rows li");
-    const chosen = article() && article().dataset.id;
-    const isOpen = one("#bulk") && one("#bulk").open;
+    await released();
+    const held = focused();
+    const chosen = wantedId || (article() && article().dataset.id);
+    if (one("#bulk")) isBulkOpen = one("#bulk").open;
     count(Number(one("[data-pending]", drawn).dataset.pending));
     one("#list").replaceChildren(drawn);
-    if (isOpen && one("#bulk")) one("#bulk").open = true;
+    if (one("#bulk")) one("#bulk").open = isBulkOpen;
     mark(chosen);
-    if (held) { const again = one(`#rows li[data-id="${CSS.escape(held.dataset.id)}"] a`); if (again) again.focus(); }
+    if (held && one(held)) one(held).focus();
     tick();
     if (!chosen && one("#rows li") && !isPhone()) choose(one("#rows li").dataset.id);
     if (!chosen && !one("#rows li")) one("#detail").replaceChildren();
@@ -107,11 +128,14 @@
     }
   }
 
+  let wantedId = ""; // the request that was chosen last, which may not be shown yet
   async function choose(id) {
+    wantedId = id;
     mark(id);
     const before = article() && article().dataset.id === id ? hunkBoxes().filter((box) => !box.checked).map((box) => box.name) : [];
     try {
       const drawn = await fetched(`/queue/${id}?part=detail`);
+      if (wantedId !== id) return; // another one was chosen meanwhile
       one("#detail").replaceChildren(drawn);
       for (const box of hunkBoxes()) if (before.includes(box.name)) box.checked = false; // drawn again, e.g. after an error
       shownAt = performance.now();
@@ -121,13 +145,16 @@
     } catch (error) { say("The request can't be shown"); }
   }
 
+  // Whether a request is shown, and no other is on its way.
+  const isShown = (id) => Boolean(article()) && article().dataset.id === id && (!wantedId || wantedId === id);
+
   let outputTimer = 0;
   function moreOutput(id) {
     // The server renders the output, since it marks invisible characters; at most once in 700 ms.
     if (outputTimer || !article() || article().dataset.id !== id) return;
     outputTimer = setTimeout(async () => {
       outputTimer = 0;
-      if (!article() || article().dataset.id !== id) return;
+      if (!isShown(id)) return;
       await choose(id);
       const output = one("#detail .output");
       if (output) output.scrollTop = output.scrollHeight;
@@ -361,8 +388,7 @@
       if (told.type === "init") { wait = 500; state("on", "live"); count(told.pending); refreshList(); }
       else if (told.type === "request") { notify(told.request); say(`New request ${told.request.id}: ${told.request.category}`); refreshList(); }
       else if (told.type === "resolve") {
-        const shown = article();
-        if (shown && shown.dataset.id === String(told.request.id) && !isDeciding) choose(shown.dataset.id);
+        if (isShown(String(told.request.id)) && !isDeciding) choose(String(told.request.id));
         refreshList();
       } else if (told.type === "output") moreOutput(String(told.id));
       else if (told.type === "rules" && document.body.dataset.tab === "rules" && !document.activeElement.closest("form")) location.reload();
