@@ -37,13 +37,13 @@ class AsyncPublished:
     A server in a sandbox on a port of 127.0.0.1, by `AsyncSandbox.publish`; a context that closes it.
 
     Attributes:
-        port: on the host.
+        port: on the host; 0 where *listener* is a Unix socket.
         error: why the port was closed, unless `close` did that.
     """
 
     def __init__(self, sandbox: AsyncSandbox, inside: int, listener: socket.socket) -> None:
         self._sandbox, self._inside, self._listener = sandbox, inside, listener
-        self.port: int = listener.getsockname()[1]
+        self.port: int = 0 if listener.family == socket.AF_UNIX else listener.getsockname()[1]
         self.error: DaemonError | None = None
         self._passing: dict[_Passing, asyncio.Task[None]] = {}
         self._room = asyncio.Event()

@@ -1,8 +1,8 @@
 """
-The tests that LangChain, Pydantic AI and Inspect have for sandboxes, against the adapters in leeward/apps/integrations.
+The tests that frameworks have for sandboxes, and scripted runs, against the adapters in leeward/apps/integrations.
 
 Each runs in an environment of its own, made by ./dev test, with a real daemon: of whoever runs the tests, and by
-root also of an ordinary user.
+root some also of an ordinary user. The environments of some frameworks are large: LEEWARD_LONG=1 makes these as well.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kit import features
+from kit import entry_points, features, packages
 from kit.live_daemon import command, environment
 from kit.ordinary_user import Installation, OrdinaryUser
 from kit.skip_policy import require
@@ -25,25 +26,60 @@ _PATIENCE = 300
 
 SUITES = features.ROOT / "tests/frameworks"
 
-#: Framework, its suite, options of pytest, and how many of its tests pass and fail as expected.
+#: Asynchronous tests need no mark.
+_AUTO = ["-o", "asyncio_mode=auto"]
+_NONE: list[str] = []
+#: Otherwise what takes tens of seconds is left out.
+_LONG = bool(os.environ.get("LEEWARD_LONG"))
+
+#: Framework, its environment, options of pytest, and how many of its tests pass and fail as expected.
 FRAMEWORKS = (
-    ("langchain", ["-o", "asyncio_mode=auto"], {"passed": 86}),
-    ("pydantic-ai", [], {"passed": 40}),
-    ("inspect-ai", [], {"passed": 43, "xfailed": 1}),
+    ("langchain", "framework-langchain", _AUTO, {"passed": 86}),
+    ("pydantic-ai", "framework-pydantic-ai", [], {"passed": 40}),
+    ("inspect-ai", "framework-inspect-ai", [], {"passed": 43, "xfailed": 1}),
 )
+MORE = (
+    ("jupyter", "framework-jupyter", *((_NONE, {"passed": 19}) if _LONG else (["-k", "not completion"], {"passed": 18}))),
+    ("smolagents", "client-smolagents", [], {"passed": 20}),
+    ("openai-agents", "client-openai-agents", [], {"passed": 9}),
+    ("swe-rex", "framework-swe-rex", *((_AUTO, {"passed": 51, "xfailed": 1}) if _LONG
+                                       else ([*_AUTO, "-k", "ended or cannot or page or own"], {"passed": 4}))),
+    ("autogen", "framework-autogen", _AUTO, {"passed": 7}),
+    ("mini-swe-agent", "framework-mini-swe-agent", [], {"passed": 7}),
+    ("nemo-gym", "framework-nemo-gym", _AUTO, {"passed": 9}),
+    ("dspy", "framework-dspy", [], {"passed": 11}),
+    ("google-adk", "framework-google-adk", _AUTO, {"passed": 6}),
+)
+#: Those whose packages sandboxes have as well: the daemon's environments of these names.
+INSIDE = ("jupyter", "smolagents", "swe-rex")
 
 #: Whose daemon runs which of them. The other suites of an ordinary user's are the long form.
-WHO = {"whoever runs this": FRAMEWORKS,
-       "an ordinary user": FRAMEWORKS if os.environ.get("LEEWARD_LONG") else FRAMEWORKS[1:2]}
+WHO = {"whoever runs this": FRAMEWORKS + MORE,
+       "an ordinary user": FRAMEWORKS if _LONG else FRAMEWORKS[1:2]}
 
 pytestmark = pytest.mark.timeout(2 * _PATIENCE)
+
+
+def config(folder: Path) -> Path:
+    """A configuration with the environments of INSIDE that there are."""
+    rows = []
+    for name, needed, *_ in MORE:
+        if name in INSIDE and features.TABLE[needed]():
+            shown = packages.shown(Path(sys.executable), folder / name, (features.ROOT / f".venv-{needed}").resolve())
+            rows.append(f'[environments.{name}]\npath = "{shown}"\n')
+    made = folder / "config.toml"
+    made.write_text("".join(rows))
+    made.chmod(0o600)
+    return made
 
 
 @pytest.fixture(scope="module")
 def socket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Of a daemon."""
     if "whoever runs this" == request.param:
-        path = tmp_path_factory.mktemp("frameworks") / "leeward.sock"
+        folder = tmp_path_factory.mktemp("frameworks")
+        path = folder / "leeward.sock"
+        settings = ["--config", str(config(folder))]
 
         def run(*more: str) -> subprocess.CompletedProcess[str]:
             return subprocess.run(command(*more), env=environment(), stdin=subprocess.DEVNULL, capture_output=True,
@@ -53,30 +89,32 @@ def socket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         user: OrdinaryUser = request.getfixturevalue("ordinary_user")
         installation: Installation = request.getfixturevalue("user_install")
         path = user.runtime / "frameworks.sock"
+        settings = []
         words = [str(installation.python), "-P", "-m", "leeward_cli"]
 
         def run(*more: str) -> subprocess.CompletedProcess[str]:
             done: subprocess.CompletedProcess[str] = user.run([*words, *more], timeout=60)
             return done
-    started = run("daemon", "start", "--socket", str(path))
+    started = run("daemon", "start", "--socket", str(path), *settings)
     assert 0 == started.returncode, started.stderr
     yield path
     run("daemon", "stop", "--socket", str(path))
 
 
-@pytest.mark.parametrize(("socket", "framework", "options", "counts"), [
-    pytest.param(who, *row, id=f"{who}-{row[0]}", marks=pytest.mark.needs(f"framework-{row[0]}"))
+@pytest.mark.parametrize(("socket", "framework", "environment_name", "options", "counts"), [
+    pytest.param(who, *row, id=f"{who}-{row[0]}", marks=pytest.mark.needs(row[1]))
     for who, rows in WHO.items() for row in rows], indirect=["socket"])
-def test_the_frameworks_own_tests_pass(socket: Path, tmp_path: Path, framework: str, options: list[str],
-                                       counts: dict[str, int]) -> None:
-    python = features.ROOT / f".venv-framework-{framework}/bin/python"
+def test_the_frameworks_own_tests_pass(socket: Path, tmp_path: Path, framework: str, environment_name: str,
+                                       options: list[str], counts: dict[str, int]) -> None:
+    folder = features.ROOT / f".venv-{environment_name}"
     suite = SUITES / f"{framework.replace('-', '_')}_suite.py"
+    env = environment(socket, PYTHONDONTWRITEBYTECODE="1", LEEWARD_TESTS_SOURCES=str(folder / "source"))
+    env["PYTHONPATH"] += f"{os.pathsep}{entry_points.written(tmp_path / 'leeward')}"
 
     done = subprocess.run(
-        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", tmp_path, *options,
-         suite],
-        env=environment(socket, PYTHONDONTWRITEBYTECODE="1"), cwd=tmp_path, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False, timeout=_PATIENCE)
+        [folder / "bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", tmp_path,
+         *options, suite],
+        env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_PATIENCE)
 
     assert 0 == done.returncode, done.stdout[-8000:] + done.stderr
     last = done.stdout.strip().splitlines()[-1]

@@ -10,13 +10,12 @@ import json
 import os
 import subprocess
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kit import features, packages
+from kit import entry_points, features, packages
 from kit.live_daemon import LiveDaemon, environment
 
 pytestmark = pytest.mark.needs("framework-llm")
@@ -82,13 +81,7 @@ def place() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def llm(place: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What the command needs: leeward as pip would have put it there, by the entry points that pyproject.toml has."""
-    folder = tmp_path_factory.mktemp("llm")
-    (folder / "leeward-0.dist-info").mkdir()
-    (folder / "leeward-0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: leeward\nVersion: 0\n")
-    points = tomllib.loads((features.ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["llm"]
-    rows = "".join(f"{name} = {value}\n" for name, value in points.items())
-    (folder / "leeward-0.dist-info/entry_points.txt").write_text(f"[llm]\n{rows}")
-    return [str(folder)]
+    return [str(entry_points.written(tmp_path_factory.mktemp("llm")))]
 
 
 @pytest.fixture(scope="module")

@@ -366,6 +366,13 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-llm": lambda: _environment("framework-llm"),
     "framework-ray": lambda: _environment("framework-ray"),
     "framework-inspect-ai": lambda: _environment("framework-inspect-ai"),  # environments, by ./dev test
+    "framework-jupyter": lambda: _environment("framework-jupyter"),
+    "framework-autogen": lambda: _environment("framework-autogen"),
+    "framework-swe-rex": lambda: _environment("framework-swe-rex"),
+    "framework-mini-swe-agent": lambda: _environment("framework-mini-swe-agent"),  # this and those below: LEEWARD_LONG=1
+    "framework-nemo-gym": lambda: _environment("framework-nemo-gym"),
+    "framework-dspy": lambda: _environment("framework-dspy"),
+    "framework-google-adk": lambda: _environment("framework-google-adk"),
     "client-crewai-tools": lambda: _environment("client-crewai-tools"),
     "client-litellm": lambda: _environment("client-litellm"),
     "client-e2b": lambda: _environment("client-e2b"),
