@@ -95,6 +95,11 @@ class SandboxSpec:
     host: bool = False
     seal: Seal | None = None  # the data for TLS that the broker ends; None if it ends no TLS
 
+    @property
+    def plays_root(self) -> bool:
+        """Whether programs are root in an image, so that what only root may do is answered as done."""
+        return self.view.root is not None and self.uid == self.gid == 0
+
 
 #: The file, and links to it: where programs look for all certificates by default.
 TRUST = "/etc/ssl/certs/ca-certificates.crt"
