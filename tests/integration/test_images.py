@@ -114,7 +114,34 @@ def test_root_has_no_capability(box: Opens) -> None:
     got = box(image="busybox").shell("grep ^Cap /proc/self/status; mount -t tmpfs x /srv; mknod /x c 1 3; chroot / /bin/sh")
 
     assert {"0000000000000000"} == {line.split()[1] for line in got.stdout_text.splitlines()}
-    assert 3 == len(got.stderr_text.splitlines()), got.stderr_text
+    assert 2 == len(got.stderr_text.splitlines()), got.stderr_text  # mknod is answered, and makes nothing
+
+
+#: Becomes another user, as entry points of images do, and starts itself anew.
+SCRIPT = b"""#!/bin/sh
+test 0 != $(id -u) || exec start-stop-daemon -S -c web:other -x /bin/sh -- $0
+id -u; id -g; sh -c 'id -un'
+"""
+
+
+def test_what_only_root_may_is_answered(box: Opens) -> None:
+    """As done, where that harms nobody; nothing came of it, and each process is told the ids that it has asked for."""
+    there = box(profile="boxed")
+    there.files.write("/entry", SCRIPT)
+    got = there.shell("touch /f && chown web:other /f && chgrp other /f && chmod 6755 /f && stat -c '%a %u %g' /f;"
+                      " mknod /d b 8 0 && ls /d; chown web /none; sh /entry; id -u; grep ^Uid /proc/self/status")
+
+    assert ["6755 0 0", "33", "55", "web", "0", "Uid:\t0\t0\t0\t0"] == got.stdout_text.splitlines(), got.stderr_text
+    assert 2 == len(got.stderr_text.splitlines()), got.stderr_text  # no /d, no /none
+    assert {} == got.denied
+
+
+def test_root_listens_on_every_port(box: Opens) -> None:
+    """Control: the image's other users have those that users have."""
+    served = "httpd -p 80 -h /usr/share/doc && wget -qO- http://127.0.0.1/manual"
+
+    assert "read me" == box(profile="boxed").shell(served).stdout_text
+    assert 0 != box(image="busybox", profile="workdir", user="web").shell(served).exit_code
 
 
 def test_what_is_leewards_own(box: Opens) -> None:
