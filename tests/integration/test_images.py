@@ -145,16 +145,18 @@ def test_root_listens_on_every_port(box: Opens) -> None:
 
 
 def test_what_is_leewards_own(box: Opens) -> None:
-    """/proc, /dev, /sys and three files of /etc, which the sandbox may change, but for the folders. Not always /dev/zero."""
+    """/proc, /dev, /sys and three files of /etc, which the sandbox may change, but for the folders."""
     got = box(image="busybox").shell("""
         cat /etc/hostname /etc/resolv.conf; grep -c localhost /etc/hosts
         echo 1 > /dev/null && echo written; for each in /proc/x /dev/x /sys/x; do echo > $each; done
         echo 1 > /proc/self/oom_score_adj; echo mine > /etc/hostname.new && mv /etc/hostname.new /etc/hostname
-        cat /etc/hostname; ls /dev; cat /proc/version""")
+        cat /etc/hostname; ls /dev; head -c 3000000 /dev/zero | tr -d '\\0' | wc -c; head -c 3000000 /dev/zero | wc -c
+        cat /proc/version""")
 
     said = got.stdout_text.splitlines()
     assert ["leeward", "# This sandbox has no network, and no name server.", "2", "written", "mine"] == said[:5]
-    assert {"null", "full", "random", "urandom", "tty", "shm", "fd"} <= set(said[5:])
+    assert {"null", "full", "random", "urandom", "tty", "shm", "fd", "zero"} <= set(said[5:])
+    assert ["0", "3000000"] == said[-2:]
     assert 5 == len(got.stderr_text.splitlines()), got.stderr_text
 
 
