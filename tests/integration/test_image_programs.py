@@ -39,7 +39,7 @@ chmod 4755 /usr/bin/thing
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     with tempfile.TemporaryDirectory(prefix="leeward-images-", dir=packages.outside_tmp()) as outside:
-        root = of_debian(Path(outside, "root"), "apt", "passwd", "login", "util-linux", "nginx-light")
+        root = of_debian(Path(outside, "root"), "apt", "passwd", "login", "util-linux", "nginx-light", "python3-pip")
         for name in ("pam.d", "nsswitch.conf"):  # which packages make when they are installed
             subprocess.run(["cp", "-r", f"/etc/{name}", root / "etc"], check=True)
         for name in ("info", "updates", "triggers", "parts"):
@@ -107,3 +107,42 @@ END
 
     assert 0 == done.exit_code, done.stderr_text
     assert "hello" == done.stdout_text.strip()
+
+
+def test_code_runs_by_the_images_python(box: leeward.Sandbox) -> None:
+    """With its own modules, none of the host's and none of leeward's; as elsewhere in all else."""
+    box.shell("mkdir /usr/lib/python3/dist-packages/mine && echo 'x = 42' > /usr/lib/python3/dist-packages/mine/__init__.py")
+    got = box.execute("import os, sys; print(sys.executable, os.getcwd(), sys.argv)")
+    assert ["/usr/bin/python3 /workspace ['-c']"] == got.stdout_text.splitlines(), got.stderr_text
+    assert b"42 []" == box.execute("import sys, mine; print(mine.x, [name for name in sys.modules if name.partition('.')[0]"
+                                   " in ('leeward', 'msgpack', 'cffi')])").stdout.strip()
+    got = box.execute("import sys, pathlib; print(sys.stdin.read() + pathlib.Path('in').read_text());"
+                      " pathlib.Path('out').write_text('made'); sys.exit(3)", stdin=b"given ", files={"in": b"laid"},
+                      collect=["out"])
+    assert (3, "given laid\n", b"made") == (got.exit_code, got.stdout_text, got.files["out"])
+    got = box.execute("def f():\n    return 1 / 0\nf()")
+    assert got.error is not None
+    assert "ZeroDivisionError" == got.error.type
+    assert "leeward" not in got.stderr_text
+    assert 'File "<string>", line 3' in got.stderr_text
+
+
+def test_a_kernel_of_the_images_python(box: leeward.Sandbox) -> None:
+    """Keeps variables, is interrupted, shows what a cell ends with; pip's modules are there once they are installed."""
+    with box.kernel() as kernel:
+        assert b"" == kernel.execute("import time; x = 20").stdout
+        assert b"21\n" == kernel.execute("x += 1; print(x)").stdout
+        assert "22" == kernel.execute("x + 1", display=True).value
+        failed = kernel.execute("y").error
+        assert failed is not None
+        assert "NameError" == failed.type
+
+
+def test_pip_installs(box: leeward.Sandbox) -> None:
+    box.files.mkdir("/src")
+    box.files.write("/src/thing.py", b"x = 7\n")
+    box.files.write("/src/setup.py", b"from setuptools import setup\nsetup(name='thing', version='1', py_modules=['thing'])\n")
+    done = box.shell("python3 -m pip install --break-system-packages --no-index --no-build-isolation /src")
+
+    assert 0 == done.exit_code, done.stdout_text + done.stderr_text
+    assert b"7\n" == box.execute("import thing; print(thing.x)").stdout
