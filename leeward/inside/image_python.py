@@ -21,6 +21,8 @@ from typing import NoReturn
 #: leeward's packages that `inside` needs; and msgpack, whose compiled part is of one version of Python.
 _NEEDED = ("leeward.base", "leeward.errors", "leeward.inside", "leeward.spec", "leeward.wire", "msgpack")
 _COMPILED, _PURE = "msgpack._cmsgpack", "msgpack.fallback"
+#: What a process of the host's interpreter does, in an image as well.
+_ELSEWHERE = "leeward.inside.file_calls"
 #: Of marshal: one that each Python 3 reads.
 _FORMAT = 2
 #: The exit code of a shell that finds no command.
@@ -33,8 +35,8 @@ _packed: dict[str, tuple[bytes, bool]] = {}
 #: The program of the image's interpreter; its arguments are descriptors. It runs on any Python, to say that it is too old.
 BOOT = """\
 import os, sys
-if sys.version_info < (3, 11):
-    sys.stderr.write("leeward: the image's Python is %d.%d, and code needs 3.11 or newer; run() starts it\\n"
+if sys.version_info < (3, 9):
+    sys.stderr.write("leeward: the image's Python is %d.%d, and code needs 3.9 or newer; run() starts it\\n"
                      % sys.version_info[:2])
     sys.stderr.flush()
     os._exit(127)
@@ -51,12 +53,21 @@ def boot(sources, body, job, reply, door):
         @staticmethod
         def exec_module(module):
             name = module.__spec__.name
+            if sys.version_info < (3, 10):
+                module.zip = lambda *rows, strict=False: zip(*rows)
             exec(compile(sources[name][0], "<leeward>/" + name, "exec"), module.__dict__)
     sys.path[:] = [path for path in sys.path if path]
     sys.meta_path.insert(0, Sources)
+    if sys.version_info < (3, 11):
+        import enum
+        class StrEnum(str, enum.Enum):
+            __str__ = str.__str__
+        enum.StrEnum = StrEnum
     before = {name: module for name, module in sys.modules.items() if name in sources}
     from leeward.inside import main
     sys.meta_path.remove(Sources)
+    if sys.version_info < (3, 11):
+        del enum.StrEnum
     for name in sources:
         sys.modules.pop(name, None)
     sys.modules.update(before)
@@ -77,6 +88,7 @@ def pack(modules: Mapping[str, ModuleType]) -> None:
     folder = os.path.dirname(modules["msgpack"].__file__ or "")
     _packed[_PURE] = _source(os.path.join(folder, "fallback.py")), False
     _packed["leeward"] = b"", True
+    _packed[_ELSEWHERE] = b"", False
 
 
 def _source(path: str) -> bytes:

@@ -141,7 +141,7 @@ def test_a_kernel_of_the_images_python(box: leeward.Sandbox) -> None:
 def test_pip_installs(box: leeward.Sandbox) -> None:
     box.files.mkdir("/src")
     box.files.write("/src/thing.py", b"x = 7\n")
-    box.files.write("/src/setup.py", b"from setuptools import setup\nsetup(name='thing', version='1', py_modules=['thing'])\n")
+    box.files.write("/src/setup.py", b"from setuptools import setup\nsetup(name='a', version='1', py_modules=['thing'])\n")
     done = box.shell("python3 -m pip install --break-system-packages --no-index --no-build-isolation /src")
 
     assert 0 == done.exit_code, done.stdout_text + done.stderr_text
