@@ -132,6 +132,9 @@ def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
 
 def serve_in_image(body: bytes, job_fd: int, reply_fd: int, door: int) -> NoReturn:
     """In an image's interpreter: as `serve`, for a job whose frame was taken before; `pipes` in C aren't there."""
+    for fd in (job_fd, reply_fd):  # the execve is over
+        with contextlib.suppress(OSError):
+            os.set_inheritable(fd, False)
     prepare()
     install_handlers()
     renumber()

@@ -206,6 +206,8 @@ def test_a_profile_has_an_image(box: Opens, place: tuple[LiveDaemon, Images]) ->
                                      " until nc 127.0.0.1 8000; do :; done")
 
     assert "manual\nthere\n" == got.stdout_text
+    with pytest.raises(ValueError, match="with an image can't be forked"):
+        box(profile="boxed").fork()
     with place[0].client() as client, pytest.raises(RequestRejected, match="in an image aren't there yet"):
         client.execute("1", profile="boxed")
 

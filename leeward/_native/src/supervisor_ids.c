@@ -41,7 +41,7 @@ static struct ids ids_of(pid_t task, int kind)
 	struct ids found = { { 0, 0, 0 } };
 	struct rlimit limit;
 
-	if (prlimit(task, kind, NULL, &limit) || limit.rlim_cur >> 3 * BITS != MARK)
+	if (syscall(SYS_prlimit64, task, kind, NULL, &limit) || limit.rlim_cur >> 3 * BITS != MARK)
 		return found;
 	for (int at = REAL; at <= SAVED; at++)
 		found.is[at] = limit.rlim_cur >> at * BITS & MOST;
@@ -53,14 +53,14 @@ static int set_ids(pid_t task, int kind, const struct ids *ids)
 {
 	struct rlimit limit;
 
-	if (prlimit(task, kind, NULL, &limit))
+	if (syscall(SYS_prlimit64, task, kind, NULL, &limit))
 		return -EPERM;
 	limit.rlim_cur = MARK << 3 * BITS;
 	for (int at = REAL; at <= SAVED; at++)
 		limit.rlim_cur |= (uint64_t)ids->is[at] << at * BITS;
 	if (!ids->is[REAL] && !ids->is[EFFECTIVE] && !ids->is[SAVED])
 		limit.rlim_cur = limit.rlim_max;
-	return prlimit(task, kind, &limit, NULL) ? -EPERM : 0;
+	return syscall(SYS_prlimit64, task, kind, &limit, NULL) ? -EPERM : 0;
 }
 
 static bool has(const struct ids *ids, uint32_t id, int last)
