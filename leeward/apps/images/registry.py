@@ -28,7 +28,7 @@ from leeward.apps.images.streams import BadImage
 from leeward.errors import BadRequest, Unsupported, quoted
 
 if TYPE_CHECKING:
-    import httpx2
+    import httpx2  # of an extra
 
 #: Docker's own registry: its name in references, its host, and its name in the file of `docker login`.
 _DOCKER, _DOCKER_HOST, _DOCKER_LOGIN = "docker.io", "registry-1.docker.io", "https://index.docker.io/v1/"
@@ -115,7 +115,7 @@ def pull(ref: Reference, mirror: str = "", environ: Mapping[str, str] = os.envir
         Unsupported: httpx2 isn't installed, or there is no image for this machine.
     """
     try:
-        import httpx2
+        import httpx2  # of an extra
     except ModuleNotFoundError:
         raise Unsupported("pulling from a registry", have="no httpx2", need="httpx2",
                           cure=f"pip install 'leeward[images]', or {_ELSE}") from None
@@ -237,7 +237,7 @@ class _RegistryBlobs:
 
     @contextlib.contextmanager
     def _get(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
-        import httpx2
+        import httpx2  # of an extra
 
         try:
             with self._client.stream("GET", url, headers={"Accept-Encoding": "identity", "User-Agent": "leeward", **headers},
@@ -326,7 +326,7 @@ class _BlobStream:
 
 
 def _pieces(answer: httpx2.Response) -> Iterator[bytes]:
-    import httpx2
+    import httpx2  # of an extra
 
     try:
         yield from answer.iter_raw()  # as they come: what has come stays, if the rest doesn't
