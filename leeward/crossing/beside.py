@@ -62,7 +62,6 @@ def _proof(plan: WorkerPlan, kind: Kind) -> list[Step]:
         *mounts.proof(plan.view),
         *birth.landlock_proof(plan),
         returns(Call.GETPPID),  # the parent, the keeper, is in no pid namespace that the process can see
-        returns(Call.GETUID, value=plan.uid),
     ]
 
 
@@ -80,7 +79,7 @@ LAYERS: dict[str, Layer] = {
     "entrances": lambda plan, kind: [],  # the first process has sent the entrances
     "rlimits": lambda plan, kind: rlimits.steps(plan.rlimits),
     "signals": lambda plan, kind: handlers.steps() if kind is Kind.INTERPRETER else [],  # an execve resets them
-    "privileges": lambda plan, kind: [*privileges.steps(), *privileges.powerless_proof()],
+    "privileges": lambda plan, kind: [*privileges.steps(), *privileges.user_proof(plan.uid), *privileges.powerless_proof()],
     "landlock": lambda plan, kind: landlock.again_steps(plan.landlock, _birth_of(kind) + 1),
     "rules' paths": lambda plan, kind: [],  # closed with all others
     "seccomp": _seccomp,
