@@ -55,7 +55,7 @@ def steps() -> list[Step]:
 
 
 def user_proof(uid: int) -> list[Step]:
-    """Ask the kernel who this process is, which nobody without a capability changes. Before the filter, which may ask others."""
+    """Ask the kernel who this process is, which nobody without a capability changes; before a filter that asks others."""
     return [returns(Call.GETUID, value=uid)]
 
 
