@@ -149,11 +149,11 @@ def test_c564_cannot_gain_by_what_root_is_answered(daemon: LiveDaemon, outside: 
         assert 0o4755 == (outside / "set").stat().st_mode & 0o7777
     before = state(outside)
     with leeward.Sandbox(image="plain", socket=daemon.socket) as box:
-        as_another = "start-stop-daemon -S -c web -x /bin/sh -- -c"
+        as_another = "start-stop-daemon -S -c web -x /busybox2 -- sh -c"
         got = box.shell(f"""
-            cp /bin/busybox /set && chmod 6755 /set && chmod 6755 /bin/busybox && chown web:web /set /bin/busybox
+            cp /bin/busybox /busybox2 && chmod 6755 /busybox2 /bin/busybox && chown web:web /busybox2 /bin/busybox
             mknod /disk b 8 0; cat /disk
-            {as_another} '/set grep -E "^(Uid|Gid|CapEff|NoNewPrivs)" /proc/self/status; mount -t tmpfs x /srv; chroot / id'
+            {as_another} 'grep -E "^(Uid|Gid|CapEff|NoNewPrivs)" /proc/self/status; mount -t tmpfs x /srv; chroot / id'
             ulimit -m 17; ulimit -m 4611686018427387; mount --bind /bin /srv; mknod /w c 0 0; ls /w""")
     assert ["Uid:\t0\t0\t0\t0", "Gid:\t0\t0\t0\t0", "CapEff:\t0000000000000000",
             "NoNewPrivs:\t1"] == got.stdout_text.splitlines()

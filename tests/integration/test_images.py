@@ -119,7 +119,7 @@ def test_root_has_no_capability(box: Opens) -> None:
 
 #: Becomes another user, as entry points of images do, and starts itself anew.
 SCRIPT = b"""#!/bin/sh
-test 0 != $(id -u) || exec start-stop-daemon -S -c web:other -x /bin/sh -- $0
+test 0 != $(id -u) || exec start-stop-daemon -S -c web:other -x $0
 id -u; id -g; sh -c 'id -un'
 """
 
@@ -129,7 +129,7 @@ def test_what_only_root_may_is_answered(box: Opens) -> None:
     there = box(profile="boxed")
     there.files.write("/entry", SCRIPT)
     got = there.shell("touch /f && chown web:other /f && chgrp other /f && chmod 6755 /f && stat -c '%a %u %g' /f;"
-                      " mknod /d b 8 0 && ls /d; chown web /none; sh /entry; id -u; grep ^Uid /proc/self/status")
+                      " mknod /d b 8 0 && ls /d; chown web /none; chmod +x /entry; /entry; id -u; grep ^Uid /proc/self/status")
 
     assert ["6755 0 0", "33", "55", "web", "0", "Uid:\t0\t0\t0\t0"] == got.stdout_text.splitlines(), got.stderr_text
     assert 2 == len(got.stderr_text.splitlines()), got.stderr_text  # no /d, no /none
