@@ -75,7 +75,7 @@ LAYERS: dict[str, Layer] = {
     "namespaces": lambda plan, kind: namespaces.beside_steps(terminal=kind is Kind.TERMINAL),
     # the mounts are there; a program's folder is part of its command
     "mounts": lambda plan, kind: [*mounts.detached_steps(plan.view), *(
-        [returns(Call.CHDIR, plan.view.scratch.targets[0])] if kind is Kind.INTERPRETER else [])],
+        [returns(Call.CHDIR, mounts.folder(plan.view))] if kind is Kind.INTERPRETER else [])],
     "entrances": lambda plan, kind: [],  # the first process has sent the entrances
     "rlimits": lambda plan, kind: rlimits.steps(plan.rlimits),
     "signals": lambda plan, kind: handlers.steps() if kind is Kind.INTERPRETER else [],  # an execve resets them

@@ -87,6 +87,11 @@ def read_only(view: View) -> str:
     return "/" if view.root is None else "/dev"
 
 
+def folder(view: View) -> str:
+    """The folder in which code begins."""
+    return view.scratch.targets[0] if view.root is None else "/workspace"
+
+
 def _proc_link(name: str) -> list[Step]:
     """A link upon the kernel's own, which leads to the same: mount(2) would follow both."""
     link = Cell(name)
@@ -186,7 +191,7 @@ def _image(view: View, root: Root, scratch_bytes: int) -> list[Step]:
         returns(Call.CHDIR, staged),
         returns(Call.PIVOT_ROOT, ".", "."),
         native.unmount_step("."),
-        returns(Call.CHDIR, view.scratch.targets[0]),
+        returns(Call.CHDIR, view.scratch.targets[0]),  # of which the daemon gets a descriptor, where it watches memory
     ]
 
 

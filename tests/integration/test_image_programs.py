@@ -23,6 +23,7 @@ images_folder = "{store}"
 [profiles.debian]
 image = "debian"
 loopback = true
+terminal = true
 limits = {{ files = "512M", memory = "1G", time = 60 }}
 """
 #: What a package does when it is installed: a user, files of that user's, a set-id program.
@@ -39,7 +40,8 @@ chmod 4755 /usr/bin/thing
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     with tempfile.TemporaryDirectory(prefix="leeward-images-", dir=packages.outside_tmp()) as outside:
-        root = of_debian(Path(outside, "root"), "apt", "passwd", "login", "util-linux", "nginx-light", "python3-pip")
+        root = of_debian(Path(outside, "root"), "apt", "passwd", "login", "util-linux", "nginx-light", "python3-pip",
+                         "diffutils")
         for name in ("pam.d", "nsswitch.conf"):  # which packages make when they are installed
             subprocess.run(["cp", "-r", f"/etc/{name}", root / "etc"], check=True)
         for name in ("info", "updates", "triggers", "parts"):
@@ -86,7 +88,7 @@ def test_apt_installs_a_package(box: leeward.Sandbox, tmp_path: Path) -> None:
 
 def test_su_and_a_users_tools(box: leeward.Sandbox) -> None:
     done = box.shell("useradd -m me && su me -c 'id -un; whoami; exec sh -c \"id -u; cd && pwd\"' && id -un"
-                     " && setpriv --reuid nobody --clear-groups id -un && usermod -aG games me && userdel -r me && echo done")
+                     " && setpriv --reuid nobody --clear-groups id -un && usermod -aG games me && userdel me && echo done")
 
     assert 0 == done.exit_code, done.stderr_text
     assert ["me", "me", "1000", "/home/me", "root", "nobody", "done"] == done.stdout_text.split()

@@ -129,7 +129,8 @@ def test_what_only_root_may_is_answered(box: Opens) -> None:
     there = box(profile="boxed")
     there.files.write("/entry", SCRIPT)
     got = there.shell("touch /f && chown web:other /f && chgrp other /f && chmod 6755 /f && stat -c '%a %u %g' /f;"
-                      " mknod /d b 8 0 && ls /d; chown web /none; chmod +x /entry; /entry; id -u; grep ^Uid /proc/self/status")
+                      " mknod /d b 8 0 && ls /d; chown web /none; chmod +x /entry; /entry; id -u;"
+                      " grep ^Uid /proc/self/status")
 
     assert ["6755 0 0", "33", "55", "web", "0", "Uid:\t0\t0\t0\t0"] == got.stdout_text.splitlines(), got.stderr_text
     assert 2 == len(got.stderr_text.splitlines()), got.stderr_text  # no /d, no /none

@@ -12,7 +12,7 @@ Stands:    no process has a capability, and one id. None of these calls reaches 
 
 from __future__ import annotations
 
-from leeward.isolation.seccomp.rules import ALLOW, IDS, Needs, Rule, errno, number, rows, under
+from leeward.isolation.seccomp.rules import ALLOW, IDS, Needs, Rule, errno, is_, number, rows, under
 
 _OWNER = ("the sandbox has one id, and all files are its. To give one to that id is the kernel's matter, which knows whether"
           " there is such a file; to give it to another is answered as done, as dpkg and tar expect of root")
@@ -31,4 +31,6 @@ RULES: tuple[Rule, ...] = (
           " setfsgid", IDS, "apt-get, su and gosu look whether they have become another user. Each process has the ids that"
           " it, or the one that started it, has asked for; the kernel's own stay", needs=Needs.ROOT),
     *rows("setgroups capset", errno(0), "programs give up groups and capabilities that none here has", needs=Needs.ROOT),
+    *(Rule("prctl", errno(0), "setpriv and servers keep capabilities over a change of ids, or give them up; there are none",
+           (is_(0, name),), Needs.ROOT) for name in ("PR_SET_KEEPCAPS", "PR_CAPBSET_DROP", "PR_CAP_AMBIENT")),
 )
