@@ -14,6 +14,7 @@ from kit import egress, packages
 from kit.images import imported, of_debian
 from kit.live_daemon import LiveDaemon
 from leeward.apps.images.store import Images
+from leeward.errors import RequestRejected
 
 pytestmark = [pytest.mark.needs("user-namespaces", "kernel>=6.6", "debian"), pytest.mark.timeout(120)]
 
@@ -138,6 +139,10 @@ def test_a_kernel_of_the_images_python(box: leeward.Sandbox) -> None:
         failed = kernel.execute("y").error
         assert failed is not None
         assert "NameError" == failed.type
+        with kernel.fork() as branch:
+            assert b"21\n" == branch.execute("print(x)").stdout
+        with pytest.raises(RequestRejected, match="snapshots of kernels in an image aren't there yet"):
+            kernel.snapshot()
 
 
 def test_pip_installs(box: leeward.Sandbox) -> None:

@@ -104,8 +104,8 @@ def sandbox_key(request: SandboxOpen, config: Config) -> PoolKey:
 def in_image(key: PoolKey, what: str) -> None:
     """BadRequest if a sandbox of *key* has an image's root, for *what* would run by the host's interpreter."""
     if key.image:
-        raise BadRequest(f"{what} in an image aren't there yet: open a sandbox, which runs code and kernels by the image's"
-                         " own interpreter")
+        raise BadRequest(f"{what} in an image aren't there yet; its sandboxes run code and kernels by the image's own"
+                         " interpreter")
 
 
 def hiding(request: SandboxOpen, mounts: Mounts | None, user: tuple[int, int]) -> Mounts:

@@ -347,7 +347,6 @@ class Sandboxes:
 
     def open_kernel(self, request: wire.KernelOpen, entry: SandboxEntry) -> Mapping[str, Any] | None:
         if request.snapshot:
-            profiles.in_image(entry.sandbox.sandbox.facts.key, "snapshots")
             snapshots.open_kernel(self._desk, self._flight, request, entry,
                                   partial(self._opened_kernel, request, entry.sandbox.sandbox))
             return None
