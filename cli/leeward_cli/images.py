@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 
 import click
 
-from leeward.apps.images.sources import find
+from leeward.apps.images import registry
+from leeward.apps.images.sources import FoundImage, find
 from leeward.apps.images.store import Images, ImportProgress
 from leeward.apps.images.streams import ImageBounds
 from leeward.daemon.config_sources import load
 from leeward.errors import LeewardError, quoted
+from leeward.spec.images import name_path
 from leeward.spec.stored import default_folder
 from leeward_cli import progress
 from leeward_cli.click_options import CommandGroup
@@ -63,12 +66,33 @@ def import_(source: str, name: str, tag: str, config_file: str | None) -> int:
     Each layer is unpacked once, after bounds and digests were checked. A name that exists stands for the new image from
     its pool's next start on. Devices, set-id bits, extended attributes and owners aren't kept.
     """
-    store, bounds, far, began = _open(config_file), ImageBounds(), ImportProgress(), time.monotonic()
-    with progress.Progress(f"importing {quoted(source)}", lambda: _bar(far, began)):
-        with store.locked(shared=True):  # makes the folder
-            pass
-        with find(source, bounds, tag, spool=store.folder) as found:
-            made, left = store.add(name, found, os.path.abspath(source), far, bounds)
+    store, bounds = _open(config_file), ImageBounds()
+    with store.locked(shared=True):  # makes the folder
+        pass
+    return _add(store, name, find(source, bounds, tag, spool=store.folder), os.path.abspath(source), bounds)
+
+
+@image.command("pull")
+@click.argument("ref", metavar="REF")
+@click.option("--name", default="", help="The image's name; else the last part of the repository's.")
+@click.option("--mirror", metavar="URL", default="", help="Ask this registry instead, a pull-through cache.")
+@_CONFIG
+def pull(ref: str, name: str, mirror: str, config_file: str | None) -> int:
+    """
+    Pull the image REF from its registry: [HOST[:PORT]/]REPOSITORY[:TAG][@sha256:DIGEST], as docker reads it.
+
+    Logins are those of `docker login`. A registry on this machine's loopback is asked over HTTP, others over HTTPS.
+    """
+    wanted = registry.reference(ref)
+    name = name or wanted.repository.rpartition("/")[2]
+    name_path("", name)  # BadRequest before anything is asked
+    return _add(_open(config_file), name, registry.pull(wanted, mirror), str(wanted), ImageBounds())
+
+
+def _add(store: Images, name: str, finding: AbstractContextManager[FoundImage], source: str, bounds: ImageBounds) -> int:
+    far, began = ImportProgress(), time.monotonic()
+    with progress.Progress(f"importing {quoted(source)}", lambda: _bar(far, began)), finding as found:
+        made, left = store.add(name, found, source, far, bounds)
     told = "".join(f", without {number} {what}" for what, number in sorted(left.items()))
     click.echo(f"{name}: {len(made.layers)} layers, {_size(store.size_of(made))}, in {time.monotonic() - began:.1f} s{told}")
     return 0

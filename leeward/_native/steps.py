@@ -40,6 +40,7 @@ class Call(enum.IntEnum):
     FCNTL = lib.SYS_fcntl
     FSCONFIG = lib.SYS_fsconfig
     FSMOUNT = lib.SYS_fsmount
+    FTRUNCATE = lib.SYS_ftruncate
     FSOPEN = lib.SYS_fsopen
     GETPID = lib.SYS_getpid
     GETPPID = lib.SYS_getppid

@@ -133,8 +133,9 @@ def _initialiser(qualname: str, defaults: dict[str, Any], frozen: bool) -> Any:
     code = template.replace(
         co_varnames=tuple(names.get(name, name) for name in template.co_varnames),
         co_names=tuple(names.get(name, name) for name in template.co_names),
-        co_consts=tuple(names.get(each, each) if type(each) is str else each for each in template.co_consts),
-        co_qualname=f"{qualname}.__init__")
+        co_consts=tuple(names.get(each, each) if type(each) is str else each for each in template.co_consts))
+    if hasattr(code, "co_qualname"):  # Python 3.11; an image may have an older one
+        code = code.replace(co_qualname=f"{qualname}.__init__")
     known = {"_set": object.__setattr__, "_NONE": MISSING,
              **{f"_make_{number}": default.make for number, default in enumerate(defaults.values())
                 if type(default) is _Factory}}

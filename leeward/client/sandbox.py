@@ -423,7 +423,7 @@ class Sandbox(OverlayCalls):
 
     def info(self) -> dict[str, Any]:
         """
-        The sandbox's state: `sandbox`, `profile`, `age`, `idle`, `unused` and `left` in seconds, `processes`,
+        The sandbox's state: `sandbox`, `profile`, `image`, `age`, `idle`, `unused` and `left` in seconds, `processes`,
         `memory`, `memory_limit` and `memory_peak` in bytes, `cpu_time` in seconds, `oom_kills` (processes that the
         kernel killed for lack of memory), `forks_refused`, `denied` (refused calls by name), `metadata`.
         """

@@ -62,7 +62,6 @@ def _proof(plan: WorkerPlan, kind: Kind) -> list[Step]:
         *mounts.proof(plan.view),
         *birth.landlock_proof(plan),
         returns(Call.GETPPID),  # the parent, the keeper, is in no pid namespace that the process can see
-        returns(Call.GETUID, value=plan.uid),
     ]
 
 
@@ -76,11 +75,11 @@ LAYERS: dict[str, Layer] = {
     "namespaces": lambda plan, kind: namespaces.beside_steps(terminal=kind is Kind.TERMINAL),
     # the mounts are there; a program's folder is part of its command
     "mounts": lambda plan, kind: [*mounts.detached_steps(plan.view), *(
-        [returns(Call.CHDIR, plan.view.scratch.targets[0])] if kind is Kind.INTERPRETER else [])],
+        [returns(Call.CHDIR, mounts.folder(plan.view))] if kind is Kind.INTERPRETER else [])],
     "entrances": lambda plan, kind: [],  # the first process has sent the entrances
     "rlimits": lambda plan, kind: rlimits.steps(plan.rlimits),
     "signals": lambda plan, kind: handlers.steps() if kind is Kind.INTERPRETER else [],  # an execve resets them
-    "privileges": lambda plan, kind: [*privileges.steps(), *privileges.powerless_proof()],
+    "privileges": lambda plan, kind: [*privileges.steps(), *privileges.user_proof(plan.uid), *privileges.powerless_proof()],
     "landlock": lambda plan, kind: landlock.again_steps(plan.landlock, _birth_of(kind) + 1),
     "rules' paths": lambda plan, kind: [],  # closed with all others
     "seccomp": _seccomp,

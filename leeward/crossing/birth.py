@@ -89,7 +89,6 @@ def _proof(plan: WorkerPlan) -> list[Step]:
         *mounts.proof(plan.view),
         *landlock_proof(plan),
         returns(Call.GETPID, value=2),
-        returns(Call.GETUID, value=plan.uid),
     ]
 
 
@@ -111,7 +110,8 @@ ORDER: tuple[Layer, ...] = (
     ("entrances", lambda plan: namespaces.entrance_steps(_DOORS) if plan.enterable else []),
     ("rlimits", lambda plan: rlimits.steps(plan.rlimits)),         # while the process may still set them
     ("signals", lambda plan: handlers.steps()),  # no lock: the handlers that every job begins with
-    ("privileges", lambda plan: privileges.steps()),  # no capability survives; no_new_privs, which the next two need
+    # no capability survives; no_new_privs, which the next two need
+    ("privileges", lambda plan: [*privileges.steps(), *privileges.user_proof(plan.uid)]),
     # after the mounts, which Landlock forbids
     ("landlock", lambda plan: landlock.steps(plan.landlock, _RULESET if plan.enterable else None, held(plan))),
     ("rules' paths", lambda plan: landlock.let_go_steps(held(plan))),  # no job has what Landlock needed

@@ -144,6 +144,7 @@ def settling(plan: WorkerPlan) -> Template:
                 returns(Call.SETRESUID, plan.uid, plan.uid, plan.uid),
                 # With an id that nobody has on the host: in root's network namespace the files would belong to root.
                 *(namespaces.small_queues_steps() if plan.watched and plan.loopback else []),
+                *(namespaces.low_ports_steps() if plan.low_ports else []),
                 *(watching.steps() if plan.bounds_watches else [])],
         after=[*landlock.hold_steps(plan.landlock, birth.held(plan)),  # before the egress has many descriptors
                *namespaces.loopback_steps(),

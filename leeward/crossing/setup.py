@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 
 from leeward.base.points import point
 from leeward.isolation.plan import ZygotePlan
@@ -24,7 +25,7 @@ _MOST_NAMES = 1 << 18
 #: A new table takes a hundred pages and more; a new name takes one.
 _MOVED_PAGES = 32
 #: leeward's modules, kept alive after they were removed from sys.modules.
-_kept: dict[str, object] = {}
+_kept: dict[str, ModuleType] = {}
 
 
 @point("environment.interpreter")
@@ -67,6 +68,11 @@ def signals() -> None:
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def ours() -> dict[str, ModuleType]:
+    """leeward's modules, and those that they need."""
+    return _kept
 
 
 def keep_ours_apart() -> None:

@@ -24,8 +24,8 @@ from leeward._native.spawn import Clone, twin
 from leeward.base.points import point
 from leeward.crossing import handlers, keeper, left_threads, scout, setup, snapshot
 from leeward.errors import LeewardError, PeerError
+from leeward.inside import image_python, reseeding
 from leeward.inside import main as inside
-from leeward.inside import reseeding
 from leeward.isolation import backstage
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
@@ -59,6 +59,8 @@ def main(control_fd: int) -> None:
     workers = records.unpack(WorkerPlan, decided)
     try:
         ways = keeper.ways(workers)
+        if workers.view.root is not None:
+            image_python.pack(setup.ours())
     except (LeewardError, OSError) as error:
         channel.send(control.Failed(-1, "mounts", str(error)))
         return

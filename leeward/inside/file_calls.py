@@ -26,7 +26,7 @@ from leeward.inside import answer, file_content, file_tree
 from leeward.wire import file_answers as wire
 
 #: Reads from a descriptor exactly so many bytes; None if the writer has closed the pipe.
-Read = Callable[[int, int], bytes | None]
+Read = Callable[[int, int], "bytes | None"]  # Python 3.9 can't evaluate it
 
 Fields = Mapping[str, Any]
 

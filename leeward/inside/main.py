@@ -30,6 +30,7 @@ from leeward.inside import (
     answer,
     file_calls,
     function_stubs,
+    image_python,
     program,
     reseeding,
     session,
@@ -129,19 +130,40 @@ def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
     _serve(_laid, _laid.taken, _PID, job_fd, reply_fd, -1, NONE)
 
 
+def serve_in_image(body: bytes, job_fd: int, reply_fd: int, door: int) -> NoReturn:
+    """In an image's interpreter: as `serve`, for a job whose frame was taken before; `pipes` in C aren't there."""
+    for fd in (job_fd, reply_fd):  # the execve is over
+        with contextlib.suppress(OSError):
+            os.set_inheritable(fd, False)
+    prepare()
+    install_handlers()
+    renumber()
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper: the interpreter made it
+    _serve(_NoPipes(), lambda: body, os.getpid(), job_fd, reply_fd, door, NONE)
+
+
+class _NoPipes:
+    """In place of the pipes in C, which would send a reply at once."""
+
+    def finish(self) -> None: ...
+
+
 def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
     """Reply for a job that was interrupted after C had taken its frame, before `serve_started`."""
     answer.deafen()
     _reply(_PID, reply_fd, program.raised(error.with_traceback(None)), workspace_files.NOTHING, None)
 
 
-def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int, reply_fd: int,
+def _serve(pipes: Pipes | _NoPipes, take: Callable[[], bytes | None], me: int, job_fd: int, reply_fd: int,
            door: int, native: Native) -> NoReturn:
     shown: showing.Showing | None = None
     try:
         body = take()
         if body is None:
             os._exit(0)
+        if image_python.is_wanted() and body != wire.FILE_CALLS:
+            image_python.start(body, (job_fd, reply_fd, door))
         _settle_descriptors()
         main = _main or program.set_up()
         reseeding.tell_contexts()

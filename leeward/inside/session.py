@@ -46,7 +46,7 @@ from leeward.inside import (
 from leeward.wire import job_frames as wire
 
 #: Reads exactly so many bytes; None if the writer has closed the pipe.
-Read = Callable[[int, int], bytes | None]
+Read = Callable[[int, int], "bytes | None"]  # Python 3.9 can't evaluate it
 
 _LOST = 70  # EX_SOFTWARE of sysexits.h
 

@@ -281,7 +281,8 @@ def _hint(error: SyntaxError, source: bytes) -> None:
     line = lines[error.lineno - 1] if error.lineno and error.lineno <= len(lines) else ""
     for begins, hint in HINTS:
         if re.match(begins, line):
-            error.add_note(hint)
+            if hasattr(error, "add_note"):  # Python 3.11; an image may have an older one
+                error.add_note(hint)
             return
 
 

@@ -78,8 +78,8 @@ def text_of(error: BaseException) -> str:
         said, notes = _said_in_c(error), "".join(f"{note}\n" for note in getattr(error, "__notes__", ()))
         if said and not said.endswith(notes):  # early ones of 3.11 leave the notes of a syntax error out
             said += notes
-        return said or "".join(traceback.format_exception(error))
-    shown = "".join(traceback.format_exception(error))
+        return said or "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    shown = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     if _SUGGESTS or (is_alone and not isinstance(error, _MISNAMED)):
         return shown
     for found in _SUGGESTION.finditer(_said_in_c(error)):

@@ -17,10 +17,12 @@ from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Step, Table, fails, gives, returns
-from leeward.spec.sandbox import Root, Scratch, View
+from leeward.spec.sandbox import ZEROS, Root, Scratch, View
 
 _SCRATCH = MountAttr.NOSUID | MountAttr.NODEV
 _PROC = _SCRATCH | MountAttr.NOEXEC
+#: Bytes of a file in the place of /dev/zero.
+_ZEROS = 1 << 60
 DEVPTS = MountAttr.NOSUID | MountAttr.NOEXEC
 
 #: Folders of the template where a keeper has the layers of an image, and where each runner has what it writes, and
@@ -83,6 +85,11 @@ def proof(view: View) -> list[Step]:
 def read_only(view: View) -> str:
     """The folder in which nothing can be made: the root, or in an image, whose root is the sandbox's, /dev."""
     return "/" if view.root is None else "/dev"
+
+
+def folder(view: View) -> str:
+    """The folder in which code begins."""
+    return view.scratch.targets[0] if view.root is None else "/workspace"
 
 
 def _proc_link(name: str) -> list[Step]:
@@ -167,6 +174,8 @@ def _image(view: View, root: Root, scratch_bytes: int) -> list[Step]:
                        os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644),
                  returns(Call.WRITE, fd, Block(text.content), len(text.content), value=len(text.content)),
                  returns(Call.CLOSE, fd)]
+    if root.zeros:
+        made += _zeros()
     for number, target in enumerate(view.scratch.targets):
         made += [returns(Call.MKDIRAT, native.AT_FDCWD, f"{SCRATCH}/{number}", 0o700),
                  returns(Call.FCHMODAT, native.AT_FDCWD, f"{SCRATCH}/{number}", 0o1777),
@@ -182,8 +191,19 @@ def _image(view: View, root: Root, scratch_bytes: int) -> list[Step]:
         returns(Call.CHDIR, staged),
         returns(Call.PIVOT_ROOT, ".", "."),
         native.unmount_step("."),
-        returns(Call.CHDIR, view.scratch.targets[0]),
+        returns(Call.CHDIR, view.scratch.targets[0]),  # of which the daemon gets a descriptor, where it watches memory
     ]
+
+
+def _zeros() -> list[Step]:
+    """
+    A file as long as no program reads, and without a block, in place of the device: a hole reads as zeros. What is mapped
+    of it is in the sandbox's own tmpfs, within its size; and nobody can write.
+    """
+    fd, path = Cell(ZEROS), f"{SCRATCH}/zeros"
+    return [gives(fd, Call.OPENAT, native.AT_FDCWD, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444),
+            returns(Call.FTRUNCATE, fd, _ZEROS), returns(Call.CLOSE, fd),
+            native.bind_step(path, ZEROS), native.remount_step(ZEROS, _PROC | MountAttr.RDONLY)]
 
 
 def _scratch(scratch: Scratch, scratch_bytes: int) -> list[Step]:

@@ -22,8 +22,8 @@ from leeward.base.points import point
 _NO_DOMAIN = "(none)"
 
 _NO_SYSCTL = dict.fromkeys((errno.EROFS, errno.EACCES, errno.ENOENT),
-                           "`loopback` without cgroup controllers has to bound the queues of TCP: it needs a writable"
-                           " /proc/sys/net")
+                           "`loopback` without cgroup controllers, and in an image as root, has to set numbers of TCP: it"
+                           " needs a writable /proc/sys/net")
 
 #: <linux/sockios.h>, <net/if.h>
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40
@@ -52,16 +52,21 @@ def small_queues_steps() -> list[Step]:
     Bound the queues of TCP here, for hosts where no cgroup counts their memory: by default a connection's grow up to 10
     MiB, which no resident set shows. tcp(7), Linux 4.15. Needs a writable /proc of the host.
     """
-    text = f"4096 {_QUEUE // 2} {_QUEUE}".encode()
-    made = []
-    for name in _TCP_QUEUES:
-        fd, path = Cell(name), f"/proc/sys/net/ipv4/{name}"
-        made += [
-            replace(gives(fd, Call.OPENAT, AT_FDCWD, path, os.O_WRONLY | os.O_CLOEXEC, 0), hints=_NO_SYSCTL),
-            returns(Call.WRITE, fd, Block(text), len(text), value=len(text)),
-            returns(Call.CLOSE, fd),
-        ]
-    return made
+    return [step for name in _TCP_QUEUES for step in _sysctl(name, f"4096 {_QUEUE // 2} {_QUEUE}")]
+
+
+def low_ports_steps() -> list[Step]:
+    """Let servers listen on ports below 1024 here, as root does in an image. ip(7), Linux 4.11. Needs a writable /proc."""
+    return _sysctl("ip_unprivileged_port_start", "0")
+
+
+def _sysctl(name: str, value: str) -> list[Step]:
+    fd, path, text = Cell(name), f"/proc/sys/net/ipv4/{name}", value.encode()
+    return [
+        replace(gives(fd, Call.OPENAT, AT_FDCWD, path, os.O_WRONLY | os.O_CLOEXEC, 0), hints=_NO_SYSCTL),
+        returns(Call.WRITE, fd, Block(text), len(text), value=len(text)),
+        returns(Call.CLOSE, fd),
+    ]
 
 
 def steps(hostname: str) -> list[Step]:

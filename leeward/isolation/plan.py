@@ -52,6 +52,7 @@ class WorkerPlan:
     watched: bool = False
     bounds_watches: bool = False  # the keeper bounds inotify, so that the supervisor may allow it
     loopback: bool = False   # jobs may use TCP and UDP
+    low_ports: bool = False  # also on ports below 1024
     enterable: bool = False  # the daemon gets the descriptors to start more processes in a runner's sandbox
     terminal_seccomp: bytes = b""  # the filter of processes on a terminal, if `enterable`
     rehearse: bool = True

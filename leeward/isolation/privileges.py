@@ -54,6 +54,11 @@ def steps() -> list[Step]:
     ]
 
 
+def user_proof(uid: int) -> list[Step]:
+    """Ask the kernel who this process is, which nobody without a capability changes; before a filter that asks others."""
+    return [returns(Call.GETUID, value=uid)]
+
+
 def powerless_proof() -> list[Step]:
     """Try a call that needs a capability, before the filter: for processes that run no code of leeward's afterwards."""
     return [fails(Call.SETHOSTNAME, "", 0, errnos=(errno.EPERM,))]

@@ -46,6 +46,10 @@ class Scratch:
     inodes: int = 16384  # the most files, folders and links
 
 
+#: The device that gives zeros, of which a shared mapping is memory.
+ZEROS = "/dev/zero"
+
+
 @dataclass(frozen=True, slots=True)
 class Root:
     """
@@ -56,6 +60,7 @@ class Root:
     layers: tuple[str, ...]  # the layers' folders on the host, the lowest first
     texts: tuple[Text, ...]  # files in the uppermost layer: whoever is in the sandbox may change them
     handed: bool = False  # the daemon hands the layers to the keeper, shown as the keeper's files; else it opens them
+    zeros: bool = False  # ZEROS is a file, for reading: no cgroup counts what is mapped of the device
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,11 @@ class SandboxSpec:
     #: hidden
     host: bool = False
     seal: Seal | None = None  # the data for TLS that the broker ends; None if it ends no TLS
+
+    @property
+    def plays_root(self) -> bool:
+        """Whether programs are root in an image, so that what only root may do is answered as done."""
+        return self.view.root is not None and self.uid == self.gid == 0
 
 
 #: The file, and links to it: where programs look for all certificates by default.

@@ -26,7 +26,7 @@ MAX_PLAIN = 64 << 10
 #: Bytes of a reply for bundles beside their content: names of types, lengths, the value, what was left out.
 AROUND = 1 << 20
 
-Bundle = dict[str, str | bytes]
+Bundle = dict[str, "str | bytes"]  # Python 3.9 can't evaluate it
 
 
 def size_of(kind: str, content: object) -> int:

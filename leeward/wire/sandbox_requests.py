@@ -15,7 +15,7 @@ from leeward.wire.schema import ClientRequest, field, operation
 
 #: What `sandbox_info` tells.
 _INFO = {
-    "sandbox": "text", "profile": "text", "environment": "text", "egress": "text",
+    "sandbox": "text", "profile": "text", "environment": "text", "egress": "text", "image": "text",
     "metadata": "map of text to text", "age": "float", "idle": "float", "unused": "float", "left": "float", "held": "bool",
     "processes": "int", "calls": "int", "memory_limit": "int", "memory_peak": "int",
     "memory": "int", "cpu_time": "float", "oom_kills": "int", "forks_refused": "int", "denied": "map of text to int",

@@ -138,3 +138,24 @@ def test_c563_cannot_leave_the_store_by_a_layer(outside: Path, tmp_path: Path) -
         except BadImage:
             continue
     assert before == [each for each in state(outside) if "/store/" not in each[0]]
+
+
+@BY_MOUNTS
+def test_c564_cannot_gain_by_what_root_is_answered(daemon: LiveDaemon, outside: Path) -> None:
+    """By set-id programs, devices, other ids and owners, and by the limits in which leeward keeps such ids."""
+    (outside / "set").write_text("")
+    (outside / "set").chmod(0o4755)
+    with control():  # the user may set the bits of a file of the host
+        assert 0o4755 == (outside / "set").stat().st_mode & 0o7777
+    before = state(outside)
+    with leeward.Sandbox(image="plain", socket=daemon.socket) as box:
+        as_another = "start-stop-daemon -S -c web -x /busybox2 -- sh -c"
+        got = box.shell(f"""
+            cp /bin/busybox /busybox2 && chmod 6755 /busybox2 /bin/busybox && chown web:web /busybox2 /bin/busybox
+            mknod /disk b 8 0; cat /disk
+            {as_another} 'grep -E "^(Uid|Gid|CapEff|NoNewPrivs)" /proc/self/status; mount -t tmpfs x /srv; chroot / id'
+            ulimit -m 17; ulimit -m 4611686018427387; mount --bind /bin /srv; mknod /w c 0 0; ls /w""")
+    assert ["Uid:\t0\t0\t0\t0", "Gid:\t0\t0\t0\t0", "CapEff:\t0000000000000000",
+            "NoNewPrivs:\t1"] == got.stdout_text.splitlines()
+    assert 5 == len([line for line in got.stderr_text.splitlines() if "limit" not in line]), got.stderr_text
+    assert before == state(outside)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kit import registry
 from kit.images import file, folder, layer, oci
 from kit.live_daemon import command, environment
 
@@ -42,6 +43,17 @@ def test_import_list_show_export_remove_and_prune(tmp_path: Path, config: Path) 
     assert (7, 8, "/home/me", ["A=1"]) == (shown["uid"], shown["gid"], shown["home"], shown["env"])
     assert "two" in image(config, "list")
     assert image(config, "prune").startswith("1 layers removed")
+
+
+def test_pull(tmp_path: Path, config: Path) -> None:
+    with registry.serving() as served:
+        served.fill(tmp_path / "oci", [layer(folder("etc"))])
+        said = image(config, "pull", f"{served.host}/some/thing:1")
+        assert "names no image" in image(config, "pull", "a:b:c", fails=True)
+        assert "can't be an image's name" in image(config, "pull", f"{served.host}/7", fails=True)
+
+    assert said.startswith("thing: 1 layers")
+    assert f"{served.host}/some/thing:1" == json.loads(image(config, "show", "thing", "--json"))["source"]
 
 
 def test_what_is_refused(tmp_path: Path, config: Path) -> None:

@@ -114,20 +114,50 @@ def test_root_has_no_capability(box: Opens) -> None:
     got = box(image="busybox").shell("grep ^Cap /proc/self/status; mount -t tmpfs x /srv; mknod /x c 1 3; chroot / /bin/sh")
 
     assert {"0000000000000000"} == {line.split()[1] for line in got.stdout_text.splitlines()}
-    assert 3 == len(got.stderr_text.splitlines()), got.stderr_text
+    assert 2 == len(got.stderr_text.splitlines()), got.stderr_text  # mknod is answered, and makes nothing
+
+
+#: Becomes another user, as entry points of images do, and starts itself anew.
+SCRIPT = b"""#!/bin/sh
+test 0 != $(id -u) || exec start-stop-daemon -S -c web:other -x $0
+id -u; id -g; sh -c 'id -un'
+"""
+
+
+def test_what_only_root_may_is_answered(box: Opens) -> None:
+    """As done, where that harms nobody; nothing came of it, and each process is told the ids that it has asked for."""
+    there = box(profile="boxed")
+    there.files.write("/entry", SCRIPT)
+    got = there.shell("touch /f && chown web:other /f && chgrp other /f && chmod 6755 /f && stat -c '%a %u %g' /f;"
+                      " mknod /d b 8 0 && ls /d; chown web /none; chmod +x /entry; /entry; id -u;"
+                      " grep ^Uid /proc/self/status")
+
+    assert ["6755 0 0", "33", "55", "web", "0", "Uid:\t0\t0\t0\t0"] == got.stdout_text.splitlines(), got.stderr_text
+    assert 2 == len(got.stderr_text.splitlines()), got.stderr_text  # no /d, no /none
+    assert {} == got.denied
+
+
+def test_root_listens_on_every_port(box: Opens) -> None:
+    """Control: the image's other users have those that users have."""
+    served = "httpd -p 80 -h /usr/share/doc && wget -qO- http://127.0.0.1/manual"
+
+    assert "read me" == box(profile="boxed").shell(served).stdout_text
+    assert 0 != box(image="busybox", profile="workdir", user="web").shell(served).exit_code
 
 
 def test_what_is_leewards_own(box: Opens) -> None:
-    """/proc, /dev, /sys and three files of /etc, which the sandbox may change, but for the folders. Not always /dev/zero."""
+    """/proc, /dev, /sys and three files of /etc, which the sandbox may change, but for the folders."""
     got = box(image="busybox").shell("""
         cat /etc/hostname /etc/resolv.conf; grep -c localhost /etc/hosts
         echo 1 > /dev/null && echo written; for each in /proc/x /dev/x /sys/x; do echo > $each; done
         echo 1 > /proc/self/oom_score_adj; echo mine > /etc/hostname.new && mv /etc/hostname.new /etc/hostname
-        cat /etc/hostname; ls /dev; cat /proc/version""")
+        cat /etc/hostname; ls /dev; head -c 3000000 /dev/zero | tr -d '\\0' | wc -c; head -c 3000000 /dev/zero | wc -c
+        cat /proc/version""")
 
     said = got.stdout_text.splitlines()
     assert ["leeward", "# This sandbox has no network, and no name server.", "2", "written", "mine"] == said[:5]
-    assert {"null", "full", "random", "urandom", "tty", "shm", "fd"} <= set(said[5:])
+    assert {"null", "full", "random", "urandom", "tty", "shm", "fd", "zero"} <= set(said[5:])
+    assert ["0", "3000000"] == said[-2:]
     assert 5 == len(got.stderr_text.splitlines()), got.stderr_text
 
 
@@ -152,9 +182,6 @@ def test_files_and_terminals(box: Opens) -> None:
 
 def test_what_is_not_there_is_refused(box: Opens, tmp_path: Path) -> None:
     there = box(image="busybox")
-    for refused in (lambda: there.execute("1"), there.kernel):
-        with pytest.raises(RequestRejected, match="don't run in an image yet"):
-            refused()
     with pytest.raises(ValueError, match="image can't be forked"):
         there.fork()
     for options, why in (
@@ -167,13 +194,22 @@ def test_what_is_not_there_is_refused(box: Opens, tmp_path: Path) -> None:
             assert box(**options).id
 
 
+def test_code_without_an_interpreter_says_so(box: Opens) -> None:
+    got = box(image="busybox").execute("1")
+
+    assert (127, "leeward: the image has no python3, which runs code and kernels; run() starts programs\n") == (
+        got.exit_code, got.stderr_text)
+
+
 def test_a_profile_has_an_image(box: Opens, place: tuple[LiveDaemon, Images]) -> None:
     """With the profile's loopback, and for programs alone."""
     got = box(profile="boxed").shell("ls /usr/share/doc; nc -l -p 8000 -e /bin/echo there &"
                                      " until nc 127.0.0.1 8000; do :; done")
 
     assert "manual\nthere\n" == got.stdout_text
-    with place[0].client() as client, pytest.raises(RequestRejected, match="don't run in an image yet"):
+    with pytest.raises(ValueError, match="with an image can't be forked"):
+        box(profile="boxed").fork()
+    with place[0].client() as client, pytest.raises(RequestRejected, match="in an image aren't there yet"):
         client.execute("1", profile="boxed")
 
 

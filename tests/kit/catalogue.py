@@ -116,9 +116,9 @@ def renewed(text: str, found: dict[int, list[Citation]]) -> str:
     """The page with its column of tests as the tests are. A row whose reason says "none" keeps it."""
     lines = []
     for line in text.splitlines():
-        match = re.fullmatch(r"(\| c(\d{3}) \|.*\| )([^|]*) \|", line)
+        match = re.fullmatch(r"(\| c(\d{3}) \|.*\|) ([^|]*?) ?\|", line)
         if match is not None and not match[3].startswith("none: "):
-            line = f"{match[1]}{links(found.get(int(match[2]), []))} |"
+            line = f"{match[1]} {links(found.get(int(match[2]), []))} |"
         lines.append(line)
     return "\n".join(lines) + "\n"
 

@@ -120,11 +120,33 @@ def of_busybox(folder: Path) -> Path:
     return folder
 
 
-def of_debian(folder: Path) -> Path:
-    """A root with files of the host's own packages, which must be Debian's, and the links between / and /usr."""
+def with_needs(*names: str) -> list[str]:
+    """Packages of the host's own, and those that they need, as dpkg knows them."""
+    told = subprocess.run(["dpkg-query", "-W", "-f=${Package}\t${Provides}\t${Pre-Depends}, ${Depends}\n"],
+                          capture_output=True, text=True, check=True).stdout
+    needs: dict[str, str] = {}
+    for name, provides, more in (line.split("\t") for line in told.splitlines()):
+        needs |= dict.fromkeys(re.findall(r"(?:^|, )([a-z0-9.+-]+)", provides), name)
+        needs[name] = more
+    found: dict[str, None] = {}
+    todo = list(names)
+    while todo:
+        name = todo.pop()
+        if name in found or name not in needs:
+            continue
+        found[name] = None
+        todo += re.findall(r"[a-z0-9.+-]+(?= \(| \||:any|,|$)", needs[name])
+    return list(found)
+
+
+def of_debian(folder: Path, *more: str) -> Path:
+    """
+    A root with files of the host's own packages, which must be Debian's, and the links between / and /usr; of *more* as
+    well, and what these need.
+    """
     packages = ("base-files", "base-passwd", "bash", "coreutils", "dash", "dpkg", "findutils", "grep", "perl-base", "sed",
                 "tar", "libc6", "libc-bin", "libacl1", "libattr1", "libselinux1", "libpcre2-8-0", "libgmp10", "libcrypt1",
-                "libtinfo6", "libmd0", "zlib1g", "libbz2-1.0", "liblzma5", "libzstd1", "libssl3")
+                "libtinfo6", "libmd0", "zlib1g", "libbz2-1.0", "liblzma5", "libzstd1", "libssl3", *with_needs(*more))
     told = subprocess.run(["dpkg", "-L", *packages], capture_output=True, text=True, check=False).stdout.splitlines()
     for name in ("bin", "sbin", "lib", "lib64"):
         (folder / "usr" / name).mkdir(parents=True)

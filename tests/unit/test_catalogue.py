@@ -89,10 +89,12 @@ def test_the_column_is_written_from_the_tests() -> None:
     here = [Citation(Path(path), "test_c001_x") for path in ("unit/wire/test_b.py", "escapes/test_a.py")]
 
     text = catalogue.renewed("| c001 | a — b | `seccomp` | old |\n"
-                             "| c002 | a | | none: so |\n| c003 | a — b | c | old |\n", {1: here})
+                             "| c002 | a | | none: so |\n| c003 | a — b | c | old |\n| c004 | a — b | c | |\n",
+                             {1: here, 4: here[1:]})
 
     assert text == ("| c001 | a — b | `seccomp` | [test_a](test_a.py), [unit/wire/test_b](../unit/wire/test_b.py) |\n"
-                    "| c002 | a | | none: so |\n| c003 | a — b | c |  |\n")
+                    "| c002 | a | | none: so |\n| c003 | a — b | c |  |\n"
+                    "| c004 | a — b | c | [test_a](test_a.py) |\n")
 
 
 def test_a_malformed_row_is_an_error() -> None:

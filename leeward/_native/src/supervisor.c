@@ -1,7 +1,7 @@
 /* The supervisor: one thread that answers refused system calls of all jobs.
  *
- * Runs in:  the daemon. supervisor_charges.c grants memory, where nothing but the daemon counts it; supervisor_watches.c has
- *           a thread of its own for files to watch.
+ * Runs in:  the daemon. supervisor_charges.c grants memory, where nothing but the daemon counts it; supervisor_ids.c plays
+ *           root's part in images; supervisor_watches.c has a thread of its own for files to watch.
  *
  * Theory of operation. A filter's listener is readable while a task waits for an answer. The thread waits for all listeners
  * by epoll, level-triggered, and gives each ready one one answer a turn: EACCES, but for memory that supervisor_charges.c

@@ -263,7 +263,8 @@ static bool is_inotify_init(int nr)
 	return nr == SYS_inotify_init1;
 }
 
-/* Answer supervisor->request if it asks for such memory, or for a watch; or have the other thread answer. If not, the caller has to refuse the call. */
+/* Answer supervisor->request if it asks for such memory, for a watch or for ids; or have the other thread answer. If not, the
+ * caller has to refuse the call. */
 bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	const struct seccomp_data *call = &supervisor->request->data;
@@ -275,6 +276,8 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 		grant_protection(supervisor, listener, call->args[1], (call->args[2] & CODE) == CODE);
 		return true;
 	}
+	if (lw_answer_ids(supervisor, listener))
+		return true;
 	if (!listener->purse)
 		return false;
 	if (call->nr == SYS_mmap) {
@@ -296,7 +299,7 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 		return supervisor->most_watchers;
 	}
 	if (call->nr == SYS_inotify_add_watch)
-		return listener->purse->watching && lw_ask_watch(supervisor, listener);
+		return listener->purse->watching && lw_ask_later(supervisor, listener);
 	if (call->nr == SYS_memfd_create) {
 		flags = (uint32_t)call->args[1];
 		if (flags & ~(uint32_t)(MFD_CLOEXEC | MFD_EXEC) || listener->purse->files < 0)

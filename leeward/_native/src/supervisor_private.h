@@ -1,5 +1,5 @@
-/* What the files of the supervisor share: supervisor.c, whose head says how it works, supervisor_charges.c and
- * supervisor_watches.c. */
+/* What the files of the supervisor share: supervisor.c, whose head says how it works, supervisor_charges.c, supervisor_ids.c
+ * and supervisor_watches.c. */
 #pragma once
 
 #include "supervisor.h"
@@ -45,7 +45,7 @@ struct lw_listener {
 	bool owns_purse;
 	struct lw_purse *purse;	/* NULL: it is granted nothing */
 	uint64_t charged;	/* bytes that this listener has charged to the purse for mappings */
-	struct seccomp_notif asked;	/* the inotify_add_watch that waits or is looked at */
+	struct seccomp_notif asked;	/* the call that waits for the watcher, or that it looks at */
 	struct lw_refused kinds[LW_SUPERVISOR_KINDS];	/* open addressing; count 0 is free */
 	struct lw_refused other;
 };
@@ -92,6 +92,9 @@ void lw_take_time(struct lw_listener *listener, uint64_t us);
 bool lw_become(unsigned int uid, unsigned int gid);
 void lw_return(bool other);
 bool lw_stop_watcher(struct lw_supervisor *supervisor);
-bool lw_ask_watch(struct lw_supervisor *supervisor, struct lw_listener *listener);
+bool lw_ask_later(struct lw_supervisor *supervisor, struct lw_listener *listener);
+bool lw_answer_ids(struct lw_supervisor *supervisor, struct lw_listener *listener);
+bool lw_is_about_ids(const struct seccomp_notif *request);
+int lw_tell_ids(const struct seccomp_notif *request, int mem);
 int lw_give_purse(struct lw_supervisor *supervisor, struct lw_listener *listener, int64_t of);
 void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listener);

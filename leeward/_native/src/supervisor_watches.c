@@ -1,7 +1,7 @@
-/* Watches of files: inotify for jobs, on files of writable mounts of their own view.
+/* Watches of files: inotify for jobs, on files of writable mounts of their own view. And the thread for what may wait.
  *
- * Runs in:  the daemon; `watch_files` on a thread of its own, since a path's walk may wait for a disk, and the closing of an
- *           inotify descriptor for the kernel. docs/decisions/0174 has the reasons.
+ * Runs in:  the daemon; `answer_later` on a thread of its own, since a path's walk may wait for a disk, and the closing of an
+ *           inotify descriptor for the kernel. docs/decisions/0174 has the reasons. It writes ids as well (supervisor_ids.c).
  *
  * Theory of operation. A new inotify descriptor is the job's own: its call continues, by a decision on registers alone, so
  * that the kernel counts descriptor and events for the job. How many a sandbox may have, and how many watches, bounds the
@@ -292,6 +292,23 @@ static int watch_for_task(struct lw_supervisor *supervisor, uint64_t tag, const 
 	return result;
 }
 
+/* Write into the memory of a task that asks who it is. */
+static int tell_ids(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request)
+{
+	int mem = file_of((pid_t)request->pid, "mem", O_WRONLY), result = mem < 0 ? mem : -EACCES;
+
+	if (mem < 0)
+		return result;
+	pthread_mutex_lock(&supervisor->mutex);
+	if (waiting(supervisor, tag, request))	/* then the memory is this task's, whose number wasn't another's yet */
+		result = 0;
+	pthread_mutex_unlock(&supervisor->mutex);
+	if (!result)
+		result = lw_tell_ids(request, mem);
+	close(mem);
+	return result;
+}
+
 static uint64_t spent_us(void)
 {
 	struct timespec spent;
@@ -326,7 +343,7 @@ static void tell_task(struct lw_supervisor *supervisor, uint64_t tag, const stru
 		lw_watch_for(supervisor, listener, EPOLLIN);
 }
 
-static void *watch_files(void *argument)
+static void *answer_later(void *argument)
 {
 	struct lw_supervisor *supervisor = argument;
 
@@ -349,7 +366,8 @@ static void *watch_files(void *argument)
 		request = listener->asked;
 		pthread_mutex_unlock(&supervisor->mutex);
 		began = spent_us();
-		result = watch_for_task(supervisor, tag, &request);
+		result = lw_is_about_ids(&request) ? tell_ids(supervisor, tag, &request)
+			: watch_for_task(supervisor, tag, &request);
 		pthread_mutex_lock(&supervisor->mutex);
 		tell_task(supervisor, tag, &request, result, spent_us() - began);
 	}
@@ -357,9 +375,28 @@ static void *watch_files(void *argument)
 	return NULL;
 }
 
-/* Hand supervisor->request over to the thread. Returns false if it has too many. */
-bool lw_ask_watch(struct lw_supervisor *supervisor, struct lw_listener *listener)
+static int start_thread(struct lw_supervisor *supervisor)
 {
+	sigset_t all, before;
+	int failed;
+
+	/* Signals are for the thread that runs Python. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	failed = pthread_create(&supervisor->watcher, NULL, answer_later, supervisor);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (failed)
+		return -failed;
+	pthread_setname_np(supervisor->watcher, "lw-watches");
+	supervisor->has_watcher = true;
+	return 0;
+}
+
+/* Hand supervisor->request over to the thread. Returns false if it has too many, or there can't be one. */
+bool lw_ask_later(struct lw_supervisor *supervisor, struct lw_listener *listener)
+{
+	if (!supervisor->has_watcher && start_thread(supervisor))
+		return false;
 	if (supervisor->asked - supervisor->taken == LW_SUPERVISOR_JOBS)
 		return false;
 	listener->asked = *supervisor->request;
@@ -402,21 +439,14 @@ bool lw_can_bound_watches(const char *path)
  * descriptor is charged with `queue` bytes. Call it once, before there are listeners. Returns 0 or -errno. */
 int lw_supervisor_set_watchers(struct lw_supervisor *supervisor, uint32_t most, uint64_t queue)
 {
-	sigset_t all, before;
 	int failed;
 
-	/* Signals are for the thread that runs Python. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	failed = pthread_create(&supervisor->watcher, NULL, watch_files, supervisor);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (failed)
-		return -failed;
-	pthread_setname_np(supervisor->watcher, "lw-watches");
 	pthread_mutex_lock(&supervisor->mutex);
-	supervisor->most_watchers = most;
-	supervisor->queue = queue;
-	supervisor->has_watcher = true;
+	failed = start_thread(supervisor);
+	if (!failed) {
+		supervisor->most_watchers = most;
+		supervisor->queue = queue;
+	}
 	pthread_mutex_unlock(&supervisor->mutex);
-	return 0;
+	return failed;
 }

@@ -1390,6 +1390,7 @@ struct lw_sandbox_extend_answer {
 	struct lw_bytes profile;
 	struct lw_bytes environment;
 	struct lw_bytes egress;
+	struct lw_bytes image;
 	struct lw_value metadata;
 	double age;
 	double idle;
@@ -1412,6 +1413,7 @@ static const struct lw_field lw_fields_sandbox_extend_answer[] = {
 	{"profile", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend_answer, profile)},
 	{"environment", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend_answer, environment)},
 	{"egress", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend_answer, egress)},
+	{"image", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend_answer, image)},
 	{"metadata", LW_TABLE, true, offsetof(struct lw_sandbox_extend_answer, metadata)},
 	{"age", LW_SECONDS, true, offsetof(struct lw_sandbox_extend_answer, age)},
 	{"idle", LW_SECONDS, true, offsetof(struct lw_sandbox_extend_answer, idle)},
@@ -1460,6 +1462,7 @@ struct lw_sandbox_info_answer {
 	struct lw_bytes profile;
 	struct lw_bytes environment;
 	struct lw_bytes egress;
+	struct lw_bytes image;
 	struct lw_value metadata;
 	double age;
 	double idle;
@@ -1482,6 +1485,7 @@ static const struct lw_field lw_fields_sandbox_info_answer[] = {
 	{"profile", LW_AS_TEXT, true, offsetof(struct lw_sandbox_info_answer, profile)},
 	{"environment", LW_AS_TEXT, true, offsetof(struct lw_sandbox_info_answer, environment)},
 	{"egress", LW_AS_TEXT, true, offsetof(struct lw_sandbox_info_answer, egress)},
+	{"image", LW_AS_TEXT, true, offsetof(struct lw_sandbox_info_answer, image)},
 	{"metadata", LW_TABLE, true, offsetof(struct lw_sandbox_info_answer, metadata)},
 	{"age", LW_SECONDS, true, offsetof(struct lw_sandbox_info_answer, age)},
 	{"idle", LW_SECONDS, true, offsetof(struct lw_sandbox_info_answer, idle)},

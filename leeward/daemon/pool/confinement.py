@@ -67,7 +67,7 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
                           ports=() if way_out is None else way_out.ports,
                           allow_missing="landlock" in settings.allow_degraded)
     chosen = partial(filters.program, memory_counted=driver.memory_counted, affinity_fixed=driver.affinity_fixed,
-                     arch=arch, loopback=sockets, host=host, shared=shared)
+                     arch=arch, loopback=sockets, host=host, shared=shared, root=spec.plays_root)
     program = chosen(terminal=spec.view.terminals > 0)
     on_terminal = chosen(terminal=True) if settings.sandboxes else None
     plan = WorkerPlan(
@@ -76,6 +76,7 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
         init_seccomp=filters.init_program(arch), watched=not driver.memory_counted, enterable=settings.sandboxes,
         terminal_seccomp=b"" if on_terminal is None else on_terminal.insns, rehearse=settings.rehearse,
         bounds_watches=watching.watchers(settings.shards).most > 0, loopback=sockets, egress=way_out,
+        low_ports=spec.plays_root and spec.loopback and way_out is None,
     )
     layers: dict[str, dict[str, object]] = {
         "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"],

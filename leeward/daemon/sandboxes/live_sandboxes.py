@@ -218,7 +218,7 @@ class LiveSandboxes:
         return {
             "sandbox": entry.name, "profile": sandbox.facts.key.profile,
             "environment": sandbox.facts.key.environment, "egress": sandbox.facts.key.egress,
-            "age": now - sandbox.opened,
+            "image": sandbox.facts.key.image, "age": now - sandbox.opened,
             "idle": entry.idle, "unused": 0.0 if entry.calls else now - entry.used, "left": max(0.0, entry.until - now),
             "held": entry.sandbox.held,
             "processes": sandbox.running, "calls": entry.calls, "memory_limit": sandbox.facts.limits.memory,

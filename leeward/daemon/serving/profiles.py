@@ -101,11 +101,11 @@ def sandbox_key(request: SandboxOpen, config: Config) -> PoolKey:
     return PoolKey(request.profile, "", request.egress, image, request.user)
 
 
-def in_image(key: PoolKey) -> None:
-    """BadRequest if a sandbox of *key* has an image's root: code and kernels would run by the host's interpreter."""
+def in_image(key: PoolKey, what: str) -> None:
+    """BadRequest if a sandbox of *key* has an image's root, for *what* would run by the host's interpreter."""
     if key.image:
-        raise BadRequest("execute and kernels don't run in an image yet, only programs: run(['python3', '-c', CODE])"
-                         " starts the image's own interpreter, if it has one")
+        raise BadRequest(f"{what} in an image aren't there yet; its sandboxes run code and kernels by the image's own"
+                         " interpreter")
 
 
 def hiding(request: SandboxOpen, mounts: Mounts | None, user: tuple[int, int]) -> Mounts:
@@ -175,7 +175,7 @@ def place_of(server: Server, request: Execute | SessionOpen, user: int) -> tuple
     if not (request.environment or request.egress or request.profile or request.policy):
         return server.jobs, config.limits, None
     policy = _narrowed(request.egress, request.policy, {}, operators(request, user, config))
-    in_image(replace(key_of(request), image=image_of(request.profile, config)))
+    in_image(replace(key_of(request), image=image_of(request.profile, config)), "jobs and sessions")
     place = server.place(key_of(request))
     return place.pool, place.settings.limits, None if policy is None else policy[0]
 

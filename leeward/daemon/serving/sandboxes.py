@@ -322,7 +322,6 @@ class Sandboxes:
     def execute(self, request: wire.SandboxExecute, entry: SandboxEntry,
                  then: Callable[[], None] | None = None) -> None:
         flight, sandbox = self._flight, entry.sandbox.sandbox
-        profiles.in_image(sandbox.facts.key)
         if request.kernel and request.stdin:
             raise BadRequest("a kernel's request is code: it takes no stdin")
         calls.check_limits(request.limits)
@@ -347,7 +346,6 @@ class Sandboxes:
         call.taken_back = call.job.cancel
 
     def open_kernel(self, request: wire.KernelOpen, entry: SandboxEntry) -> Mapping[str, Any] | None:
-        profiles.in_image(entry.sandbox.sandbox.facts.key)
         if request.snapshot:
             snapshots.open_kernel(self._desk, self._flight, request, entry,
                                   partial(self._opened_kernel, request, entry.sandbox.sandbox))

@@ -11,6 +11,7 @@ from leeward.daemon.run.dumping import Dump, KernelState
 from leeward.daemon.sandboxes import importing
 from leeward.daemon.sandboxes.live_sandboxes import SandboxEntry
 from leeward.daemon.sandboxes.registry import State
+from leeward.daemon.serving.profiles import in_image
 from leeward.daemon.serving.sandbox_calls import SandboxCall
 from leeward.errors import Refused, SnapshotFailed
 from leeward.wire import sandbox_requests as wire
@@ -19,6 +20,8 @@ from leeward.wire.sandbox_fields import MAX_WRITE
 if TYPE_CHECKING:
     from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes
     from leeward.daemon.serving.flight import Flight
+
+_WHAT = "snapshots of kernels"
 
 
 class SnapshotCall(SandboxCall):
@@ -65,6 +68,7 @@ class SnapshotCall(SandboxCall):
 
 def take(desk: LiveSandboxes, flight: Flight, request: wire.KernelSnapshot, entry: SandboxEntry) -> None:
     """Take a snapshot; the answer comes later."""
+    in_image(entry.sandbox.sandbox.facts.key, _WHAT)
     SnapshotCall(desk, flight, request, entry)
 
 
@@ -72,6 +76,7 @@ def open_kernel(desk: LiveSandboxes, flight: Flight, request: wire.KernelOpen, e
                 opened: Callable[[int], Mapping[str, Any]]) -> None:
     """Open a kernel that begins with a snapshot; *opened* makes the answer of its number."""
     sandbox = entry.sandbox.sandbox
+    in_image(sandbox.facts.key, _WHAT)
     state = desk.snapshots.get(request.snapshot, flight.user).state
     number = 0
 
@@ -90,6 +95,7 @@ def open_kernel(desk: LiveSandboxes, flight: Flight, request: wire.KernelOpen, e
 
 def roll_back(desk: LiveSandboxes, flight: Flight, request: wire.KernelRollback, entry: SandboxEntry) -> None:
     """Give a kernel the state of a snapshot."""
+    in_image(entry.sandbox.sandbox.facts.key, _WHAT)
     snapshots = desk.snapshots
     snapshots.get(request.snapshot, flight.user)
 

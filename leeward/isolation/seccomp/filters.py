@@ -27,11 +27,12 @@ class Program:
 
 
 def program(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: bool = False,
-            terminal: bool = False, host: bool = False, shared: bool = False) -> Program:
+            terminal: bool = False, host: bool = False, shared: bool = False, root: bool = False) -> Program:
     """The filter of a job; `plan.plan` explains the arguments. Unsupported if there is none for *arch*."""
-    if host and loopback:
-        raise Bug("there is no filter for TCP where the host is in view")
-    widened = "_".join(name for name, wanted in (("host", host), ("loopback", loopback), ("terminal", terminal)) if wanted)
+    if host and (loopback or root):
+        raise Bug("there is no filter for TCP or an image's root where the host is in view")
+    asked = (("host", host), ("root", root), ("loopback", loopback), ("terminal", terminal))
+    widened = "_".join(name for name, wanted in asked if wanted)
     # If no cgroup counts memory, the supervisor decides on watches with or without a shared user id: one program serves
     # both cases.
     memory = "uncounted" if not memory_counted else "shared" if shared else "counted"

@@ -23,6 +23,8 @@ ALLOW = Action("allow", value("SECCOMP_RET_ALLOW"))
 NOTIFY = Action("EACCES, counted and logged", value("SECCOMP_RET_USER_NOTIF"))
 #: As NOTIFY, but supervisor_watches.c may allow it.
 JUDGED = Action(f"the supervisor allows it for files of the sandbox's own; else {NOTIFY.text}", NOTIFY.ret)
+#: As NOTIFY, but supervisor_ids.c answers it.
+IDS = Action("the supervisor answers with the ids that the process has asked for", NOTIFY.ret)
 KILL = Action("kill the process", value("SECCOMP_RET_KILL_PROCESS"))
 
 
@@ -103,6 +105,8 @@ class Needs(enum.Enum):
     AFFINITY_FREE = "where the processor limit isn't kept by fixing the affinity"
     LOOPBACK = "where the operator has set `loopback = true`"
     TERMINAL = "where the operator has set `terminal = true`"
+    NOT_ROOT = "but where an image's user is root"
+    ROOT = "where an image's user is root"
     HOST_HIDDEN = "where the view isn't the host's"
     HOST_SHOWN = "where the view is the host's, of the profile `shell`"
 

@@ -11,9 +11,9 @@ calls that programs don't repeat after EINTR (close, fork) are never NOTIFY.
 
 from __future__ import annotations
 
-from errno import EACCES, EINVAL, ENOMEM, ENOSYS, EOPNOTSUPP
+from errno import EACCES, EAFNOSUPPORT, EINVAL, ENOMEM, ENOSYS, EOPNOTSUPP
 
-from leeward.isolation.seccomp import widen_loopback, widen_terminal
+from leeward.isolation.seccomp import widen_loopback, widen_root, widen_terminal
 from leeward.isolation.seccomp.rules import (
     ALLOW,
     JUDGED,
@@ -86,10 +86,13 @@ FILES = (
           "would write to the host's disks; a job's files are in memory. The call succeeds without effect"),
     *(Rule(name, ALLOW, "changes its own files; other files give EROFS or EPERM, which tar, shutil and install expect;"
                         " no job makes a set-id file",
-           (flags(mode, lack=NO_SET_ID),))
+           (flags(mode, lack=NO_SET_ID),), Needs.NOT_ROOT)
       for name, mode in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2))),
-    *rows("chown fchown lchown fchownat utime utimes futimesat utimensat", ALLOW,
+    *rows("utime utimes futimesat utimensat", ALLOW,
           "changes its own files; other files give EROFS or EPERM, which tar, shutil and install expect"),
+    *rows("chown fchown lchown fchownat", ALLOW,
+          "changes its own files; other files give EROFS or EPERM, which tar, shutil and install expect",
+          needs=Needs.NOT_ROOT),
     *rows("getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr"
           " removexattr lremovexattr fremovexattr", ALLOW,
           "cp and shutil.copystat copy attributes; to set one that gives a privilege needs a capability"),
@@ -205,10 +208,12 @@ PROCESSES = (
           "only the job's own processes are in its pid namespace"),
     *rows("rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack pause"
           " restart_syscall", ALLOW, "handle a process's own signals"),
-    *rows("getpid getppid gettid getpgid getpgrp getsid setpgid setsid getuid geteuid getgid getegid getgroups"
-          " getresuid getresgid", ALLOW, "read a process's own ids; subprocess and shells set process groups"),
-    *rows("setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid setgroups capget capset", ALLOW,
-          "without a capability no process gets another id; programs make these calls to drop privileges"),
+    *rows("getpid getppid gettid getpgid getpgrp getsid setpgid setsid getgroups capget", ALLOW,
+          "read a process's own ids; subprocess and shells set process groups"),
+    *rows("getuid geteuid getgid getegid getresuid getresgid", ALLOW, "read a process's own ids", needs=Needs.NOT_ROOT),
+    *rows("setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid setgroups capset", ALLOW,
+          "without a capability no process gets another id; programs make these calls to drop privileges",
+          needs=Needs.NOT_ROOT),
     *rows("futex set_robust_list get_robust_list set_tid_address rseq membarrier", ALLOW, "threads need them"),
     *rows("futex_waitv futex_wake futex_wait futex_requeue", errno(ENOSYS), "callers that probe fall back to futex"),
     *(Rule(name, NOTIFY, INIT, (init(0),)) for name in ("sched_setparam", "sched_setscheduler", "sched_setaffinity",
@@ -276,6 +281,8 @@ SOCKETS = (
     Rule("socket", errno(EACCES), "such a view has sockets of the host's daemons, and a read-only mount doesn't prevent"
                                   " connections. Not counted, since the C library tries nscd's socket in each `ls -l`",
          (is_(0, "AF_UNIX"),), Needs.HOST_SHOWN),
+    *rows("socket", errno(EAFNOSUPPORT), "su, useradd and sudo end where this fails with another error: they take this one"
+                                         " for a kernel without audit", is_(0, "AF_NETLINK"), is_(2, "NETLINK_AUDIT")),
     Rule("socketpair", ALLOW, "asyncio, multiprocessing", (is_(0, "AF_UNIX"),), Needs.HOST_HIDDEN),
     *(Rule("socketpair", ALLOW, "asyncio, multiprocessing. Not datagrams: each may go to the path of another socket,"
                                 " by an address in memory that sendmsg reads",
@@ -318,7 +325,7 @@ REFUSED = (
 )
 
 RULES: tuple[Rule, ...] = FILES + DESCRIPTORS + MEMORY + PROCESSES + PRCTL + TIME + SOCKETS + REFUSED
-RULES += widen_loopback.RULES + widen_terminal.RULES
+RULES += widen_loopback.RULES + widen_terminal.RULES + widen_root.RULES
 
 #: The calls of the sandbox's init, pid 1, a loop in C that reaps and exits. Any other call kills it.
 INIT_RULES: tuple[Rule, ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from leeward.spec.folders import within
-from leeward.spec.sandbox import Root, SandboxSpec, Scratch, View
+from leeward.spec.sandbox import ZEROS, Root, SandboxSpec, Scratch, Text, View
 
 #: Files, folders and links that the sandbox writes, copies of the image's among them.
 _INODES = 1 << 19
@@ -33,14 +33,16 @@ class ImagePlan:
 def image(spec: SandboxSpec, plan: ImagePlan) -> SandboxSpec:
     """Make the spec of a sandbox in an image from *spec*, that of its profile with the host's files."""
     view = spec.view
+    devices = tuple(bind for bind in view.binds if bind.device and bind.written)
+    zeros = ZEROS not in {bind.target for bind in devices}
     own = tuple((name, value) for name, value in spec.environment if name not in _NOT_SET)
     return replace(
         spec, uid=plan.uid, gid=plan.gid, cwd=plan.cwd,
         environment=tuple({"PATH": _PATH, "HOME": plan.home, **dict(own), **dict(plan.environment)}.items()),
         view=View(
             # Landlock's rule for the whole root is one for each device, too: what can't be written isn't there.
-            tuple(bind for bind in view.binds if bind.device and bind.written),
-            tuple(text for text in view.texts if within(text.target, "/sys")),
+            devices,
+            (*(text for text in view.texts if within(text.target, "/sys")), *([Text(ZEROS, b"")] if zeros else [])),
             tuple(link for link in view.links if within(link.target, "/dev")),
             Scratch(("/dev/shm",), _INODES), view.proc, view.proc_live, (), view.terminals,
-            Root(plan.layers, tuple(text for text in view.texts if text.target in _OURS), plan.handed)))
+            Root(plan.layers, tuple(text for text in view.texts if text.target in _OURS), plan.handed, zeros)))

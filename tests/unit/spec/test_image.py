@@ -19,7 +19,8 @@ def test_nothing_of_the_host_but_devices() -> None:
 
     assert {f"/dev/{name}" for name in ("null", "full", "random", "urandom", "tty")} == {
         bind.target for bind in spec.view.binds}
-    assert all(text.target.startswith("/sys/") for text in spec.view.texts)
+    assert "/dev/zero" in {text.target for text in spec.view.texts}  # a file of zeros
+    assert all(text.target.startswith("/sys/") for text in spec.view.texts if text.target != "/dev/zero")
     assert all(link.target.startswith("/dev/") for link in spec.view.links)
     assert spec.view.root is not None
     assert (("/store/a", "/store/b"), True) == (spec.view.root.layers, spec.view.root.handed)
@@ -44,3 +45,14 @@ def test_landlock_has_one_rule_for_the_root_and_one_for_each_device() -> None:
     assert {"/", "/dev/pts", "/dev/shm", *(f"/dev/{name}" for name in ("null", "full", "random", "urandom", "tty"))} == set(
         rights)
     assert not rights["/"] & devices
+
+
+def test_zeros_are_the_devices_where_a_cgroup_counts_what_is_mapped_of_it() -> None:
+    counted = python(HostPython("/usr/bin/python3", (3, 11), "/usr"), {"/bin": "usr/bin"}, limits=Limits(), terminal=True,
+                     memory_counted=True)
+    view = image(counted, PLAN).view
+
+    assert "/dev/zero" in {bind.target for bind in view.binds}
+    assert "/dev/zero" not in {text.target for text in view.texts}
+    assert view.root is not None
+    assert not view.root.zeros

@@ -74,7 +74,7 @@ class SeccompPlan:
 
 
 def plan(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: bool = False,
-         terminal: bool = False, host: bool = False, shared: bool = False) -> SeccompPlan:
+         terminal: bool = False, host: bool = False, shared: bool = False, root: bool = False) -> SeccompPlan:
     """
     Choose the rows that hold on a host; Unsupported if there is no table for *arch*, as in os.uname().machine.
 
@@ -86,8 +86,10 @@ def plan(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: boo
         terminal: pseudo-terminals are allowed.
         host: the view is the host's, so connections to sockets are refused.
         shared: the workers of several jobs have one user id.
+        root: the user of an image is root.
     """
     holds = {Needs.LOOPBACK: loopback, Needs.TERMINAL: terminal, Needs.HOST_SHOWN: host, Needs.HOST_HIDDEN: not host,
+             Needs.ROOT: root, Needs.NOT_ROOT: not root,
              Needs.NOTHING: True, Needs.MEMORY_COUNTED: memory_counted, Needs.MEMORY_CHARGED: memory_counted,
              Needs.WATCHES_GRANTED: memory_counted and not shared, Needs.AFFINITY_FREE: not affinity_fixed}
     return _plan(tuple(rule for rule in RULES if holds[rule.needs]), arch, NOTIFY, errno(ENOSYS))

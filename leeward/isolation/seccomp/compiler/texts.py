@@ -38,7 +38,7 @@ def _lines() -> Iterator[str]:
     for (action, reason, needs), group in groupby(RULES, key=lambda rule: (rule.action, rule.reason, rule.needs)):
         members = list(group)
         calls = " ".join(f"`{name}`" for name in dict.fromkeys(rule.name for rule in members))
-        otherwise = "" if needs in (Needs.MEMORY_CHARGED, Needs.WATCHES_GRANTED) else f"; else {NOTIFY.text}"
+        otherwise = "" if needs in _TOLD else f"; else {NOTIFY.text}"
         described = f"{action.text} {needs.value}{otherwise}" if needs is not Needs.NOTHING else action.text
         yield f"| {calls} | {_arguments(members)} | {described} | {reason} |\n"
 
@@ -48,6 +48,9 @@ def _arguments(members: list[Rule]) -> str:
     return ", ".join(f"`{text}`" for text in shown)
 
 
+#: What says itself what happens elsewhere, or is said by another row of the same call.
+_TOLD = (Needs.MEMORY_CHARGED, Needs.WATCHES_GRANTED, Needs.ROOT, Needs.NOT_ROOT)
+
 #: Bytes of a line: seven instructions.
 _LINE = 56
 
@@ -55,6 +58,9 @@ _LINE = 56
 WIDENED: dict[str, dict[str, bool]] = {
     "usual": {}, "loopback": {"loopback": True}, "terminal": {"terminal": True},
     "loopback_terminal": {"loopback": True, "terminal": True},
+    "root": {"root": True}, "root_loopback": {"root": True, "loopback": True},
+    "root_terminal": {"root": True, "terminal": True},
+    "root_loopback_terminal": {"root": True, "loopback": True, "terminal": True},
     "host": {"host": True}, "host_terminal": {"host": True, "terminal": True},
 }
 

@@ -181,3 +181,42 @@ def newly_refused(before: Mapping[int, CallPolicy], after: Mapping[int, CallPoli
     """Calls that were allowed with any arguments and aren't any more; mmap goes by its flags, see test_plan."""
     return {call.name for number, call in before.items()
             if ALLOW == call.otherwise != after[number].otherwise} - {"mmap"}
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_root_in_an_image_is_answered(arch: str) -> None:
+    """What harms nobody is done or looks so; what makes a device or gives a file away never reaches the kernel."""
+    made = plan(memory_counted=True, affinity_fixed=False, arch=arch, root=True)
+    keep, char, fifo = 0xFFFF_FFFF, value("S_IFCHR") | 0o666, value("S_IFIFO") | 0o666
+
+    def text(name: str, *args: int) -> str:
+        return made.calls[NUMBERS[arch][name]].decide((*args, *[0] * (6 - len(args)))).text
+
+    for told, calls in {
+        "allow": [("fchownat", 0, 0, 0, 0), ("fchownat", 0, 0, keep, 0), ("fchown", 0, 0, keep), ("fchmod", 0, 0o6755),
+                  ("mknodat", 0, 0, fifo), ("getgroups",), ("capget",)],
+        "0, without effect": [("fchownat", 0, 0, 33, 0), ("fchownat", 0, 0, keep, 33), ("fchown", 0, 1 << 20, 0),
+                              ("mknodat", 0, 0, char), ("setgroups",), ("capset",)],
+        "the supervisor answers with the ids that the process has asked for": [
+            ("getuid",), ("setresuid", 0, 0, 0), ("getresgid",), ("setfsgid", 1)],
+        NOTIFY.text: [("chroot",), ("mount",), ("unshare",), ("mknodat", 0, 0, fifo | 0o4000)],
+    }.items():
+        for call in calls:
+            assert told == text(*call), call
+
+
+def test_a_user_who_is_not_root_is_refused_by_the_kernel() -> None:
+    made = plan(memory_counted=True, affinity_fixed=False, arch="x86_64")
+
+    for name in ("fchown", "setuid", "getuid", "setgroups", "capset"):
+        assert ALLOW == made.calls[NUMBERS["x86_64"][name]].decide((0, 33, 33, 0, 0, 0)), name
+    assert NOTIFY == made.calls[NUMBERS["x86_64"]["fchmod"]].decide((0, 0o4755, 0, 0, 0, 0))
+
+
+def test_audit_is_unknown_to_every_job() -> None:
+    """Netlink to rtnetlink stays refused or allowed as before."""
+    for more in ({}, {"loopback": True}, {"host": True}, {"root": True}):
+        made = plan(memory_counted=True, affinity_fixed=False, arch="x86_64", **more)
+        answer = made.calls[NUMBERS["x86_64"]["socket"]].decide((value("AF_NETLINK"), 3, value("NETLINK_AUDIT"), 0, 0, 0))
+
+        assert "EAFNOSUPPORT" == answer.text

@@ -1,0 +1,155 @@
+"""Programs that expect to be root, of the host's own Debian packages, in an image with their stock settings."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import egress, packages
+from kit.images import imported, of_debian
+from kit.live_daemon import LiveDaemon
+from leeward.apps.images.store import Images
+from leeward.errors import RequestRejected
+
+pytestmark = [pytest.mark.needs("user-namespaces", "kernel>=6.6", "debian"), pytest.mark.timeout(120)]
+
+CONFIG = """\
+pool_size = 1
+images_folder = "{store}"
+[profiles.debian]
+image = "debian"
+loopback = true
+terminal = true
+limits = {{ files = "512M", memory = "1G", time = 60 }}
+"""
+#: What a package does when it is installed: a user, files of that user's, a set-id program.
+POSTINST = """\
+#!/bin/sh
+set -e
+groupadd --system guests
+useradd --system --gid guests --create-home guest
+chown -R guest:guests /var/lib/thing
+chmod 4755 /usr/bin/thing
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with tempfile.TemporaryDirectory(prefix="leeward-images-", dir=packages.outside_tmp()) as outside:
+        root = of_debian(Path(outside, "root"), "apt", "passwd", "login", "util-linux", "nginx-light", "python3-pip",
+                         "diffutils")
+        for name in ("pam.d", "nsswitch.conf"):  # which packages make when they are installed
+            subprocess.run(["cp", "-r", f"/etc/{name}", root / "etc"], check=True)
+        for name in ("info", "updates", "triggers", "parts"):
+            (root / "var/lib/dpkg" / name).mkdir(exist_ok=True)
+        (root / "etc/shadow").write_text("root:*:19000:0:99999:7:::\n")
+        for name in ("var/lib/nginx", "var/log/nginx", "run", "var/www/html"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        with (root / "etc/passwd").open("a") as users:
+            users.write("_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n")
+        imported(Images(f"{outside}/store"), root, "debian")
+        with egress.live(tmp_path_factory.mktemp("daemon"), CONFIG.format(store=f"{outside}/store")) as live:
+            yield live
+
+
+@pytest.fixture
+def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
+    with leeward.Sandbox(socket=str(daemon.socket), profile="debian") as made:
+        yield made
+
+
+def test_apt_installs_a_package(box: leeward.Sandbox, tmp_path: Path) -> None:
+    """With its files of other owners, its script that adds a user, and apt's own change to another user."""
+    made = tmp_path / "thing"
+    (made / "DEBIAN").mkdir(parents=True)
+    (made / "DEBIAN/control").write_text("Package: thing\nVersion: 1\nArchitecture: all\nMaintainer: me <me@example.com>\n"
+                                         "Description: a thing\n")
+    (made / "DEBIAN/postinst").write_text(POSTINST)
+    (made / "DEBIAN/postinst").chmod(0o755)
+    (made / "usr/bin").mkdir(parents=True)
+    (made / "usr/bin/thing").write_text("#!/bin/sh\necho a thing\n")
+    (made / "usr/bin/thing").chmod(0o755)
+    (made / "var/lib/thing").mkdir(parents=True)
+    subprocess.run(["dpkg-deb", "--build", "--root-owner-group", made, tmp_path / "thing.deb"], check=True,
+                   capture_output=True)
+    box.files.write("/tmp/thing.deb", (tmp_path / "thing.deb").read_bytes())
+
+    done = box.shell("apt-get install -y /tmp/thing.deb && thing && getent passwd guest && stat -c %a /usr/bin/thing")
+
+    assert 0 == done.exit_code, done.stdout_text + done.stderr_text
+    assert "Setting up thing (1)" in done.stdout_text
+    assert ["a thing", "4755"] == [line for line in done.stdout_text.splitlines() if line in ("a thing", "4755")]
+    assert "guest:x:" in done.stdout_text
+
+
+def test_su_and_a_users_tools(box: leeward.Sandbox) -> None:
+    done = box.shell("useradd -m me && su me -c 'id -un; whoami; exec sh -c \"id -u; cd && pwd\"' && id -un"
+                     " && setpriv --reuid nobody --clear-groups id -un && usermod -aG games me && userdel me && echo done")
+
+    assert 0 == done.exit_code, done.stderr_text
+    assert ["me", "me", "1000", "/home/me", "root", "nobody", "done"] == done.stdout_text.split()
+
+
+def test_nginx_serves_on_port_80(box: leeward.Sandbox) -> None:
+    """As its package configures it: a master that is root, workers of www-data."""
+    box.files.write("/var/www/html/index.html", b"hello")
+    done = box.run(["bash", "-c", """
+        cat > /tmp/nginx.conf <<'END'
+user www-data;
+pid /run/nginx.pid;
+events {}
+http { server { listen 80; root /var/www/html; } }
+END
+        nginx -c /tmp/nginx.conf && exec 3<>/dev/tcp/127.0.0.1/80
+        printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3 && tail -1 <&3"""])
+
+    assert 0 == done.exit_code, done.stderr_text
+    assert "hello" == done.stdout_text.strip()
+
+
+def test_code_runs_by_the_images_python(box: leeward.Sandbox) -> None:
+    """With its own modules, none of the host's and none of leeward's; as elsewhere in all else."""
+    box.shell("mkdir /usr/lib/python3/dist-packages/mine && echo 'x = 42' > /usr/lib/python3/dist-packages/mine/__init__.py")
+    got = box.execute("import os, sys; print(sys.executable, os.getcwd(), sys.argv)")
+    assert ["/usr/bin/python3 /workspace ['-c']"] == got.stdout_text.splitlines(), got.stderr_text
+    assert b"42 []" == box.execute("import sys, mine; print(mine.x, [name for name in sys.modules if name.partition('.')[0]"
+                                   " in ('leeward', 'msgpack', 'cffi')])").stdout.strip()
+    got = box.execute("import sys, pathlib; print(sys.stdin.read() + pathlib.Path('in').read_text());"
+                      " pathlib.Path('out').write_text('made'); sys.exit(3)", stdin=b"given ", files={"in": b"laid"},
+                      collect=["out"])
+    assert (3, "given laid\n", b"made") == (got.exit_code, got.stdout_text, got.files["out"])
+    got = box.execute("def f():\n    return 1 / 0\nf()")
+    assert got.error is not None
+    assert "ZeroDivisionError" == got.error.type
+    assert "leeward" not in got.stderr_text
+    assert 'File "<string>", line 3' in got.stderr_text
+
+
+def test_a_kernel_of_the_images_python(box: leeward.Sandbox) -> None:
+    """Keeps variables, is interrupted, shows what a cell ends with; pip's modules are there once they are installed."""
+    with box.kernel() as kernel:
+        assert b"" == kernel.execute("import time; x = 20").stdout
+        assert b"21\n" == kernel.execute("x += 1; print(x)").stdout
+        assert "22" == kernel.execute("x + 1", display=True).value
+        failed = kernel.execute("y").error
+        assert failed is not None
+        assert "NameError" == failed.type
+        with kernel.fork() as branch:
+            assert b"21\n" == branch.execute("print(x)").stdout
+        with pytest.raises(RequestRejected, match="snapshots of kernels in an image aren't there yet"):
+            kernel.snapshot()
+
+
+def test_pip_installs(box: leeward.Sandbox) -> None:
+    box.files.mkdir("/src")
+    box.files.write("/src/thing.py", b"x = 7\n")
+    box.files.write("/src/setup.py", b"from setuptools import setup\nsetup(name='a', version='1', py_modules=['thing'])\n")
+    done = box.shell("python3 -m pip install --break-system-packages --no-index --no-build-isolation /src")
+
+    assert 0 == done.exit_code, done.stdout_text + done.stderr_text
+    assert b"7\n" == box.execute("import thing; print(thing.x)").stdout

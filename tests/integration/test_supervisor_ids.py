@@ -1,0 +1,144 @@
+"""
+The supervisor as what plays root's part in an image: ids that a process asks for, told to it and to what it starts.
+
+The filter is the only lock here: what a real sandbox may do is in test_images.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kit import confined
+from kit.confined import NUMBER
+from leeward.daemon.supervisor import Supervisor
+from leeward.isolation.seccomp import filters
+
+pytestmark = pytest.mark.needs("seccomp-notify")
+
+ROOT = filters.program(memory_counted=True, affinity_fixed=False, arch=os.uname().machine, root=True).insns
+USUAL = filters.program(memory_counted=True, affinity_fixed=False, arch=os.uname().machine).insns
+
+#: `ids` tells all six, by getresuid(2) and getresgid(2).
+IDS = f"""
+def three(number):
+    found = (ctypes.c_uint32 * 3)()
+    return [call(number, *(ctypes.addressof(found) + 4 * at for at in range(3))), *found]
+def ids():
+    return three({NUMBER["getresuid"]})[1:] + three({NUMBER["getresgid"]})[1:]
+"""
+
+#: As it reads /proc/self/status, whose user and groups are the kernel's.
+REAL = """
+def real():
+    return [line.split()[1:] for line in open("/proc/self/status") if line.startswith(("Uid:", "Gid:"))]
+"""
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    made = Supervisor()
+    yield made
+    made.close()
+
+
+def told(supervisor: Supervisor, code: str, program: bytes = ROOT) -> Any:
+    """What a confined process tells by *code*; it is refused nothing."""
+    with confined.confined(IDS + REAL + code, supervisor, program=program) as child:
+        got = child.told()
+
+        assert {} == supervisor.counts(child.job)
+        return got
+
+
+def test_a_process_is_told_the_ids_that_it_has_asked_for(supervisor: Supervisor) -> None:
+    """As apt-get drops them, and looks; the kernel's own stay what they were."""
+    before, dropped, calls, same = told(supervisor, """
+before, was = ids(), real()
+os.setgroups([65534])
+os.setresgid(5, 5, 5)
+os.setresuid(42, 42, 42)
+tell([before, ids(), [os.getuid(), os.geteuid(), os.getgid(), os.getegid()], was == real()])
+""")
+
+    assert [0] * 6 == before
+    assert [42, 42, 42, 5, 5, 5] == dropped
+    assert [42, 42, 5, 5] == calls
+    assert same
+
+
+def test_what_a_process_starts_is_told_the_same(supervisor: Supervisor) -> None:
+    """Over fork and exec, and nobody else; who isn't root any more becomes it by none of the calls."""
+    got = told(supervisor, f"""
+import subprocess
+child = "import os, sys; print(os.getuid(), os.getegid())"
+run = lambda: subprocess.run([sys.executable, "-I", "-c", child], capture_output=True, text=True).stdout.split()
+before = run()
+if not os.fork():
+    os.setgid(7), os.setuid(33)
+    after = run()
+    tell([before, after, call({NUMBER["setuid"]}, 0), call({NUMBER["setresuid"]}, -1, 0, -1),
+          call({NUMBER["setgid"]}, 0), ids()])
+    os._exit(0)
+os.wait()
+time.sleep(60)
+""")
+
+    assert [["0", "0"], ["33", "7"], -1, -1, -1, [33, 33, 33, 7, 7, 7]] == got
+
+
+def test_who_keeps_a_saved_id_comes_back(supervisor: Supervisor) -> None:
+    got = told(supervisor, f"""
+os.seteuid(33)
+away = ids()
+os.seteuid(0)
+tell([away[:3], ids()[:3], call({NUMBER["setuid"]}, -1), call({NUMBER["setuid"]}, 1 << 20), call({NUMBER["setfsuid"]}, 5)])
+""")
+
+    assert [[0, 33, 0], [0, 0, 0], -22, -22, 0] == got
+
+
+def test_an_address_that_is_none_is_a_fault(supervisor: Supervisor) -> None:
+    assert -14 == told(supervisor, f'tell(call({NUMBER["getresuid"]}, 8, 8, 8))')
+
+
+def test_without_the_rows_nothing_is_played(supervisor: Supervisor) -> None:
+    """Control: the usual filter leaves it to the kernel."""
+    assert [os.getuid(), os.geteuid()] == told(supervisor, "tell([os.getuid(), os.geteuid()])", USUAL)
+
+
+#: Makes the calls in its argument; tells each result and the ids after it.
+_DANCE = """
+import ctypes, json, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *args):
+    got = libc.syscall(ctypes.c_long(number), *map(ctypes.c_ulong, args))
+    return -ctypes.get_errno() if -1 == got else got
+"""
+_EACH = """
+found = []
+for name, *args in calls:
+    found.append([call(name, *args), ids()])
+"""
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("seed", range(3))
+def test_the_answers_are_those_of_the_kernel_to_root(supervisor: Supervisor, seed: int) -> None:
+    """Any order of calls, compared with a process that has the right to make them."""
+    chance = random.Random(seed)
+    names = {"setuid": 1, "setgid": 1, "setreuid": 2, "setregid": 2, "setresuid": 3, "setresgid": 3}
+    calls = [[NUMBER[name], *(chance.choice((0, 0, 1, 2, 0xFFFF_FFFF)) for _ in range(arguments))]
+             for name, arguments in chance.choices(list(names.items()), k=40)]
+    text = f"calls = {calls!r}\n" + _EACH
+    outside = subprocess.run([sys.executable, "-I", "-c", _DANCE + IDS + text + "print(json.dumps(found))"],
+                             capture_output=True, text=True, check=True).stdout
+
+    assert json.loads(outside) == told(supervisor, text + "tell(found)")
