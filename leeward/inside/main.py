@@ -118,15 +118,17 @@ def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1, native: Native =
     not -1, is for a session's branches and snapshots, which *native* makes; other jobs close it. Waiting leaves the
     processor to the daemon's answer; an exit would make it wait for the teardown of five namespaces.
     """
-    me = os.getpid()
-    pipes = _pipes(lay, job_fd, reply_fd, last=True)
-    _serve(pipes, pipes.take, me, job_fd, reply_fd, door, native)
+    while True:
+        me = os.getpid()
+        pipes = _pipes(lay, job_fd, reply_fd, last=True)
+        door = native.begin(_serve(pipes, pipes.take, me, job_fd, reply_fd, door, native))
 
 
 def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
     """As `serve`, for a job whose frame was taken in C, after `begin_early`."""
     assert _laid is not None
     _serve(_laid, _laid.taken, _PID, job_fd, reply_fd, -1, NONE)
+    os._exit(0)
 
 
 def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
@@ -136,7 +138,8 @@ def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
 
 
 def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int, reply_fd: int,
-           door: int, native: Native) -> NoReturn:
+           door: int, native: Native) -> int:
+    """Serve the first frame. Returns only in a copy that waits for a first frame of its own, what its loader was told."""
     shown: showing.Showing | None = None
     try:
         body = take()
@@ -158,7 +161,7 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
             if end is program.IN_ORDER:
                 pipes.finish()
         elif body == wire.SESSION:
-            session.serve(main, _read, job_fd, reply_fd, doorway, native)
+            return session.serve(main, _read, job_fd, reply_fd, doorway, native)
         elif body == wire.FILE_CALLS:
             file_calls.serve(_read, job_fd, reply_fd)
         else:
@@ -167,7 +170,7 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
     except KeyboardInterrupt as error:  # in leeward's code, before the job's first line or after its last
         answer.deafen()
         end, wanted = program.raised(error.with_traceback(None)), workspace_files.NOTHING
-    _reply(me, reply_fd, end, wanted, shown)
+    return _reply(me, reply_fd, end, wanted, shown)
 
 
 @point("descriptors.settle")
