@@ -25,6 +25,22 @@ _MOST_HEAD, _MOST_VALUES = MAX_FACTS + (64 << 10), 4096
 _KINDS = {"key": dict, "sizes": list, "facts": bytes, "made": float}
 
 
+#: Bytes of the hash at a file's end.
+DIGEST_SIZE = hashlib.sha256().digest_size
+
+
+def told_of(facts: bytes) -> dict[str, Any]:
+    """The `python`, `packages` and `lost` of a file's facts; SnapshotFailed if they aren't that."""
+    try:
+        found = unpack(facts, _MOST_VALUES, _MOST_VALUES)
+    except PeerError:
+        found = None
+    if not isinstance(found, dict) or {"python": str, "packages": dict, "lost": list} != {
+            name: type(value) for name, value in found.items()}:
+        raise SnapshotFailed("what the file tells of its snapshot can't be read")
+    return found
+
+
 def facts_of(python: str, packages: Mapping[str, str], lost: list[str]) -> bytes:
     """What `snapshot_import` is told of a snapshot."""
     return pack({"python": python, "packages": packages, "lost": lost})
