@@ -22,7 +22,7 @@ from leeward.wire.sandbox_fields import MAX_FACTS, MAX_WRITE
 _FIRST = b"leeward snapshot 1\n"
 _LENGTH = struct.Struct(">I")
 _MOST_HEAD, _MOST_VALUES = MAX_FACTS + (64 << 10), 4096
-_KINDS = {"key": dict, "sizes": list, "facts": bytes, "made": float}
+_KINDS = {"key": (dict,), "sizes": (list,), "facts": (bytes,), "made": (float, int)}
 
 
 #: Bytes of the hash at a file's end.
@@ -88,7 +88,7 @@ class SnapshotReader:
         except PeerError:
             raise SnapshotFailed("the file's head can't be read") from None
         if not isinstance(self.head, dict) or self.head.keys() != _KINDS.keys() or any(
-                type(self.head[name]) is not kind for name, kind in _KINDS.items()) or any(
+                type(self.head[name]) not in kinds for name, kinds in _KINDS.items()) or any(
                 type(each) is not int for each in self.head["sizes"]):
             raise SnapshotFailed("the file's head isn't that of a snapshot")
 

@@ -388,6 +388,12 @@ export class Snapshot {
   readonly packages: Record<string, string>;
   /** What copies don't have of it, by name. */
   readonly lost: string[];
+  /** The snapshot with this id; SnapshotFailed if the user has none. */
+  static find(id: string, options?: { socket?: string }): Promise<Snapshot>;
+  /** The snapshot in a file, taken into the daemon's memory; SnapshotFailed says what is different here. */
+  static load(file: string, options?: { socket?: string }): Promise<Snapshot>;
+  /** Writes it into a file, which only this user can read. */
+  save(file: string): Promise<void>;
   remove(): Promise<void>;
 }
 
