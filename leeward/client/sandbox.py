@@ -375,8 +375,7 @@ class Sandbox(OverlayCalls):
         """
         Open *count* sandboxes that are copies of this one: with its options, what is in /workspace, /tmp and /dev/shm, and
         copies of these *kernels* of its, in this order, which share the memory that none of them writes. Programs aren't
-        copied. The files pass through this program, and are taken after the kernels' states: what changes meanwhile may be
-        old or new. Named pipes, sockets and links that could lead out of the three folders are left out.
+        copied. The files are taken after the kernels' states: what changes meanwhile may be old or new.
 
         Args:
             count: how many.
@@ -400,6 +399,10 @@ class Sandbox(OverlayCalls):
         made = Sandbox(socket=self.socket)
         made._fields, made._packages = self._fields, self._packages
         return made
+
+    def copy_files(self, source: Sandbox) -> None:
+        """Make here what *source* has in its writable folders; RequestRejected if it doesn't fit, or something is here."""
+        self.ask("sandbox_copy", {"source": source._named()})
 
     @property
     def socket(self) -> str:

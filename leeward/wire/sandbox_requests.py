@@ -128,6 +128,13 @@ class SandboxKill(SandboxRequest):
     """End every process in a sandbox, and the sandbox."""
 
 
+@operation("sandbox_copy", answers={"made": "int"}, admits="job")
+class SandboxCopy(SandboxRequest):
+    """Make in *sandbox* the files that another sandbox of this user has in its writable folders."""
+
+    source: str = field(ours.sandbox, "the id of the other one")
+
+
 @operation("sandbox_execute", answers=RESULT, admits="job")
 class SandboxExecute(SandboxRequest):
     """Run Python code in *sandbox*, and answer as `execute` does; the other fields as there."""

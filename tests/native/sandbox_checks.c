@@ -217,6 +217,22 @@ static void check_snapshots(leeward_handle *handle, leeward_sandbox *box)
 	CHECK(!leeward_kernel_close(box, kernel) && !leeward_kernel_close(box, copy));
 }
 
+static void check_copies(leeward_handle *handle, leeward_sandbox *box)
+{
+	leeward_sandbox *other = leeward_sandbox_open(handle, NULL);
+	leeward_result *result;
+
+	CHECK(other);
+	leeward_free_result(python(box, 0, "open('kept', 'w').write('abc')", NULL));
+	CHECK(leeward_sandbox_copy_files(other, leeward_sandbox_id(box)) > 0);
+	result = python(other, 0, "print(open('kept').read())", NULL);
+	CHECK(is(result->stdout_data, result->stdout_length, "abc\n"));
+	leeward_free_result(result);
+	ERROR(LEEWARD_REJECTED, leeward_sandbox_copy_files(other, leeward_sandbox_id(box)));
+	ERROR(LEEWARD_INVALID, leeward_sandbox_copy_files(other, "x"));
+	CHECK(!leeward_sandbox_kill(other));
+}
+
 static void check_python(leeward_sandbox *box, const char *path)
 {
 	const char *collect[] = {"made"};
@@ -465,6 +481,7 @@ static void good(const char *path)
 	check_terminals(box);
 	check_python(box, path);
 	check_snapshots(handle, box);
+	check_copies(handle, box);
 	check_files(box);
 	check_search(box);
 	check_mounts(other);

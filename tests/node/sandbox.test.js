@@ -301,6 +301,22 @@ test('a kernel is rolled back, and others begin with its snapshot', async (t) =>
   await assert.rejects(kernel.rollback(snapshot), SnapshotFailed);
 });
 
+test('a fork has files and kernels of its own', async (t) => {
+  const box = open(t, { env: { NAME: 'value' } });
+  const kernel = await box.kernel();
+  await kernel.execute("log = open('log', 'w')\nlog.write('abc')\nlog.flush()");
+  for (const { sandbox, kernels: [copy] } of await box.fork(2, [kernel])) {
+    t.after(() => sandbox.close());
+    await copy.execute("log.write('d')\nlog.flush()");
+    assert.equal((await sandbox.files.read('log')).toString(), 'abcd');
+    assert.equal((await sandbox.shell('echo $NAME')).stdoutText, 'value\n');
+  }
+  assert.equal((await box.files.read('log')).toString(), 'abc');
+  const attached = await Sandbox.attach(await box.id(), { socket });
+  await assert.rejects(attached.fork(), (error) => error.message.includes("can't be forked"));
+  await attached.detach();
+});
+
 test('a snapshot is saved and loaded, and a damaged file is refused', async (t) => {
   const where = folder(t);
   const file = path.join(where, 'state');

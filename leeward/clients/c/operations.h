@@ -729,6 +729,16 @@ static const struct lw_field lw_fields_sandbox_connect[] = {
 	{"port", LW_WHOLE, true, offsetof(struct lw_sandbox_connect, port)},
 };
 
+/* Make in sandbox the files that another sandbox of this user has in its writable folders. */
+struct lw_sandbox_copy {
+	struct lw_bytes sandbox; /* its id */
+	struct lw_bytes source; /* the id of the other one */
+};
+static const struct lw_field lw_fields_sandbox_copy[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_copy, sandbox)},
+	{"source", LW_AS_TEXT, true, offsetof(struct lw_sandbox_copy, source)},
+};
+
 /* Run Python code in sandbox, and answer as `execute` does; the other fields as there. */
 struct lw_sandbox_execute {
 	struct lw_bytes sandbox; /* its id */
@@ -1374,6 +1384,13 @@ struct lw_sandbox_connect_answer {
 };
 static const struct lw_field lw_fields_sandbox_connect_answer[] = {
 	{"socket", LW_FLAG, true, offsetof(struct lw_sandbox_connect_answer, socket)},
+};
+
+struct lw_sandbox_copy_answer {
+	uint64_t made;
+};
+static const struct lw_field lw_fields_sandbox_copy_answer[] = {
+	{"made", LW_WHOLE, true, offsetof(struct lw_sandbox_copy_answer, made)},
 };
 
 struct lw_sandbox_dock_answer {

@@ -396,6 +396,13 @@ int64_t leeward_kernel_begin(leeward_sandbox *sandbox, const char *snapshot)
 	return LW_NUMBER(sandbox, kernel_open, 1, .snapshot = {snapshot, LW_ID});
 }
 
+int64_t leeward_sandbox_copy_files(leeward_sandbox *sandbox, const char *source)
+{
+	if (!source || !lw_is_id(source, strlen(source)))
+		return lw_invalid("source", "not the id of a sandbox");
+	return LW_NUMBER(sandbox, sandbox_copy, 0, .source = {source, LW_ID});
+}
+
 int leeward_snapshot_remove(leeward_handle *handle, const char *snapshot)
 {
 	struct lw_answer answer;

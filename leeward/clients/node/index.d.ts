@@ -294,6 +294,8 @@ export class Sandbox {
   execute(code: Data, options?: CodeOptions & { stdin?: Data; signal?: AbortSignal }): Promise<Result>;
   /** It begins with the state of the snapshot, or of the one with that id; with `sameRandom` its random numbers go on. */
   kernel(options?: { snapshot?: Snapshot | string; sameRandom?: boolean }): Promise<Kernel>;
+  /** Sandboxes with these options and files, and copies of these kernels; programs aren't copied. */
+  fork(count?: number, kernels?: Kernel[], options?: { sameRandom?: boolean }): Promise<{ sandbox: Sandbox; kernels: Kernel[] }[]>;
   /** Make the server at `port` in the sandbox reachable on 127.0.0.1 of the host, for every user there, by the command. */
   publish(port: number, options?: { hostPort?: number }): Promise<Published>;
   diff(options?: { target?: string }): Promise<FolderChange[]>;

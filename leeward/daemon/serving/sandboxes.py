@@ -263,6 +263,9 @@ class Sandboxes:
         self._flight.wait(request.id, ending)
         self._desk.kill(entry, ending.gone)
 
+    def copy_files(self, request: wire.SandboxCopy, entry: SandboxEntry) -> None:
+        calls.CopyCall(self._desk, self._flight, request, entry, self.find(request.source))
+
     def fetch(self, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
         calls.FetchCall(self._desk, self._flight, request, entry)
 
@@ -533,6 +536,7 @@ IN_SANDBOX: Mapping[type[wire.SandboxRequest], Callable[..., Mapping[str, Any] |
     wire.SandboxInfo: lambda of, _, entry: of._desk.info(entry),
     wire.SandboxExtend: Sandboxes.extend,
     wire.SandboxKill: Sandboxes.kill,
+    wire.SandboxCopy: Sandboxes.copy_files,
     wire.SandboxExecute: Sandboxes.execute,
     wire.SandboxFetch: Sandboxes.fetch,
     wire.SandboxConnect: Sandboxes.connect,

@@ -537,6 +537,12 @@ export interface Requests {
     /** the server's, of TCP, from 1 to 65,535 */
     port: number | bigint;
   };
+  sandbox_copy: {
+    /** its id */
+    sandbox: string;
+    /** the id of the other one */
+    source: string;
+  };
   sandbox_dock: {
   };
   sandbox_execute: {
@@ -779,6 +785,7 @@ export interface Answers {
   process_write: { written: number | bigint };
   recall: { events: Record<string, any>[]; last: number | bigint };
   sandbox_connect: { socket: boolean };
+  sandbox_copy: { made: number | bigint };
   sandbox_dock: { dock: number | bigint; socket: boolean };
   sandbox_execute: ResultFields;
   sandbox_extend: { sandbox: string; profile: string; environment: string; egress: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; held: boolean; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[] };

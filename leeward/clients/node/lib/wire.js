@@ -61,6 +61,7 @@ const ANSWERS = {
   process_write: { written: 'int' },
   recall: { events: 'array of map', last: 'int' },
   sandbox_connect: { socket: 'bool' },
+  sandbox_copy: { made: 'int' },
   sandbox_dock: { dock: 'int', socket: 'bool' },
   sandbox_execute: RESULT,
   sandbox_extend: { sandbox: 'text', profile: 'text', environment: 'text', egress: 'text', metadata: 'map of text to text', age: 'float', idle: 'float', unused: 'float', left: 'float', held: 'bool', processes: 'int', calls: 'int', memory_limit: 'int', memory_peak: 'int', memory: 'int', cpu_time: 'float', oom_kills: 'int', forks_refused: 'int', denied: 'map of text to int', 'mounts?': 'array of map' },
