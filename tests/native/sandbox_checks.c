@@ -5,12 +5,14 @@
  *
  * Run plain, under valgrind, and with the library's sources under ASan and UBSan. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "leeward.h"
 
