@@ -39,6 +39,8 @@ warm = "{folder}/setup.py"
 warm = "{folder}/failing.py"
 [environments.threads]
 warm = "{folder}/threads.py"
+[environments.opened]
+warm = "{folder}/opened.py"
 [environments.nothing]
 warm = "{folder}/nothing.py"
 """
@@ -62,6 +64,7 @@ def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("daemon")
     (folder / "setup.py").write_text(SETUP)
     (folder / "failing.py").write_text("numbers = []\nnumbers[0]\n")
+    (folder / "opened.py").write_text("kept = open('/workspace/kept', 'w')\n")
     (folder / "threads.py").write_text("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True,"
                                        " name='waits').start()\n")
     (folder / "config.toml").write_text(CONFIG.format(folder=folder, rehearse=request.param))
@@ -140,7 +143,8 @@ def test_a_kernel_of_it_can_be_taken(daemon: LiveDaemon) -> None:
 
 
 @pytest.mark.parametrize(("name", "why"), [
-    ("failing", "IndexError: list index out of range"), ("threads", "threads run: 'waits'"), ("nothing", "No such file")])
+    ("failing", "IndexError: list index out of range"), ("threads", "threads run: 'waits'"), ("nothing", "No such file"),
+    ("opened", "FileNotFoundError.*/workspace/kept")])
 def test_why_there_is_no_state(client: leeward.Client, name: str, why: str) -> None:
     with pytest.raises(leeward.PoolFailed, match=f"warm: .*{why}"):
         client.execute("1", environment=name)
