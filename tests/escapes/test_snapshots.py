@@ -101,7 +101,7 @@ def test_c496_a_copy_has_every_lock(daemon: LiveDaemon, tmp_path: Path) -> None:
 @BY_THE_JOB
 def test_c496_a_job_of_a_warm_environment_has_every_lock(tmp_path: Path) -> None:
     """And nothing of what the code had in its sandbox, but its memory; what a job changes no other one has."""
-    (tmp_path / "warm.py").write_text("import os\nsecret = os.urandom(8).hex()\nopen('/workspace/secret', 'w').write(secret)\n"
+    (tmp_path / "warm.py").write_text("import os\nopen('/workspace/secret', 'w').close()\n"
                                       "seen = [os.path.exists('/workspace/secret')]\n")
     (tmp_path / "config.toml").write_text(f'[environments.cold]\n[environments.warm]\nwarm = "{tmp_path}/warm.py"\n')
     with LiveDaemon(tmp_path, "--config", str(tmp_path / "config.toml")) as daemon, leeward.Client(daemon.socket) as client:
