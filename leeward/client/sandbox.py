@@ -444,6 +444,17 @@ class Sandbox(OverlayCalls):
         """Have the daemon end the sandbox *seconds* from now: `extend` with a lifetime."""
         self.extend(lifetime=seconds)
 
+    def pause(self) -> None:
+        """
+        Let the sandbox sleep: the daemon keeps its files and the states of its kernels, and it has no process and no worker.
+        The next call wakes it, its kernels as they were; `info` and `extend` don't. It doesn't end by being idle meanwhile.
+
+        Raises:
+            RequestRejected: programs run in it, or it shows folders of the host, has a home or an image.
+            SnapshotFailed: a kernel has what can't be taken. It is as it was.
+        """
+        self.ask("sandbox_pause", {})
+
     def kill(self) -> None:
         """End the sandbox, and return when none of its processes is left. Calls that wait raise SandboxOver."""
         self.ask("sandbox_kill", {})

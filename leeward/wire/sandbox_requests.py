@@ -19,7 +19,7 @@ _INFO = {
     "metadata": "map of text to text", "age": "float", "idle": "float", "unused": "float", "left": "float", "held": "bool",
     "processes": "int", "calls": "int", "memory_limit": "int", "memory_peak": "int",
     "memory": "int", "cpu_time": "float", "oom_kills": "int", "forks_refused": "int", "denied": "map of text to int",
-    "mounts?": "array of map",
+    "mounts?": "array of map", "asleep": "bool",
 }
 #: The end of a fetch: a response, or why there is none.
 _FETCHED = {
@@ -121,6 +121,11 @@ class SandboxExtend(SandboxRequest):
     lifetime: float = field(ours.lifetime, "seconds from now on, at most `sandbox_lifetime`",
                             default=0.0, shown="as it is")
     detach: bool = field(fields.flag, "the sandbox isn't held by a connection any more", default=False)
+
+
+@operation("sandbox_pause", answers={}, admits="job")
+class SandboxPause(SandboxRequest):
+    """Let *sandbox* sleep: it has no process and no worker until the next request about it."""
 
 
 @operation("sandbox_kill", answers={})

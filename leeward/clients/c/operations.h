@@ -873,6 +873,14 @@ static const struct lw_field lw_fields_sandbox_open[] = {
 	{"show_secrets", LW_FLAG, false, offsetof(struct lw_sandbox_open, show_secrets)},
 };
 
+/* Let sandbox sleep: it has no process and no worker until the next request about it. */
+struct lw_sandbox_pause {
+	struct lw_bytes sandbox; /* its id */
+};
+static const struct lw_field lw_fields_sandbox_pause[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_pause, sandbox)},
+};
+
 /* End session. */
 struct lw_session_close {
 	uint64_t session; /* the number of a session of this connection */
@@ -1423,6 +1431,7 @@ struct lw_sandbox_extend_answer {
 	uint64_t forks_refused;
 	struct lw_value denied;
 	struct lw_value mounts;
+	bool asleep;
 };
 static const struct lw_field lw_fields_sandbox_extend_answer[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend_answer, sandbox)},
@@ -1445,6 +1454,7 @@ static const struct lw_field lw_fields_sandbox_extend_answer[] = {
 	{"forks_refused", LW_WHOLE, true, offsetof(struct lw_sandbox_extend_answer, forks_refused)},
 	{"denied", LW_TABLE, true, offsetof(struct lw_sandbox_extend_answer, denied)},
 	{"mounts", LW_LIST, false, offsetof(struct lw_sandbox_extend_answer, mounts)},
+	{"asleep", LW_FLAG, true, offsetof(struct lw_sandbox_extend_answer, asleep)},
 };
 
 struct lw_sandbox_fetch_answer {
@@ -1493,6 +1503,7 @@ struct lw_sandbox_info_answer {
 	uint64_t forks_refused;
 	struct lw_value denied;
 	struct lw_value mounts;
+	bool asleep;
 };
 static const struct lw_field lw_fields_sandbox_info_answer[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_info_answer, sandbox)},
@@ -1515,6 +1526,7 @@ static const struct lw_field lw_fields_sandbox_info_answer[] = {
 	{"forks_refused", LW_WHOLE, true, offsetof(struct lw_sandbox_info_answer, forks_refused)},
 	{"denied", LW_TABLE, true, offsetof(struct lw_sandbox_info_answer, denied)},
 	{"mounts", LW_LIST, false, offsetof(struct lw_sandbox_info_answer, mounts)},
+	{"asleep", LW_FLAG, true, offsetof(struct lw_sandbox_info_answer, asleep)},
 };
 
 struct lw_sandbox_list_answer {

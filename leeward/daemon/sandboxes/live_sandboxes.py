@@ -22,6 +22,7 @@ from leeward.daemon.sandboxes.parting import KEPT_S, Parting
 from leeward.daemon.sandboxes.registry import Reason, Registry, RegistryEntry, State
 from leeward.daemon.sandboxes.reserve import Reserve
 from leeward.daemon.sandboxes.sandbox import LiveSandbox
+from leeward.daemon.sandboxes.sleeping import Sleep, Stage
 from leeward.daemon.sandboxes.snapshots import Snapshots
 from leeward.daemon.sandboxes.terms import SandboxFacts, SandboxTerms
 from leeward.daemon.worker.opener import Opener
@@ -49,6 +50,8 @@ class Held:
     held: bool = False  # it ends with the connection that has opened it
     mounts: Mounts | None = None
     mounting: Mounting | None = None
+    pool: Callable[[], Pool] | None = None  # that has its worker, also after it has slept
+    sleep: Sleep | None = None
 
 
 #: A sandbox in the registry.
@@ -91,18 +94,19 @@ class LiveSandboxes:
 
     def open(self, user: int, facts: SandboxFacts, on_open: Callable[[str | Refused], None], *, idle: float,
              lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: Pool | None = None,
-             terms: SandboxTerms | None = None) -> str:
+             terms: SandboxTerms | None = None, place: Callable[[], Pool] | None = None) -> str:
         """
         Open a sandbox for *user*, who may have *most*. Returns its id, for `give_up`; *on_open* is called once, later,
         with the id or the error. The worker is *pool*'s, for which the request may wait *patience* seconds, and *terms*
-        are that pool's. The desk owns *mounts* from now on, unless this raises: Busy, ShuttingDown or BadRequest.
+        are that pool's; *place* returns the pool of its kind at a later time. The desk owns *mounts* from now on, unless
+        this raises: Busy, ShuttingDown or BadRequest.
         """
         self._registry.admit(user, most)
         now = self._reactor.now()
         name = ""
         sandbox = LiveSandbox(self._reactor, facts, terms or self._terms(),
                               lambda reason, why: self._end(name, reason, why))
-        held = Held(sandbox, on_open=on_open, mounts=mounts)
+        held = Held(sandbox, on_open=on_open, mounts=mounts, pool=place or (lambda: self._pool))
         entry = self._registry.add(user, held, idle=idle, lifetime=lifetime, now=now)
         name = entry.name
         if self._book is not None:
@@ -114,7 +118,7 @@ class LiveSandboxes:
             # One process more than the client's limit: the runner's first one, which no client has started.
             held.seat = (pool or self._pool).open_seat(
                 replace(facts.limits, processes=facts.limits.processes + 1), user, partial(self._opened, entry),
-                sandbox.lost, partial(self._drained, name), patience)
+                sandbox.lost, partial(self.drained, name), patience)
         except LeewardError as error:
             held.on_open = held.mounts = None
             self._end(name, Reason.UNOPENED, str(error))
@@ -155,6 +159,28 @@ class LiveSandboxes:
         if on_open is not None:
             self.free(entry)
             on_open(what)
+
+    # --- sleeping -------------------------------------------------------------------
+
+    def pause(self, entry: SandboxEntry, patience: float, answered: Callable[[Refused | None], None]) -> None:
+        """
+        Let the sandbox sleep; *answered* is called once, later, with None or why it can't. RequestRejected, Busy if it has
+        what can't sleep. To wake it waits for a worker as at the opening, at most *patience* seconds.
+        """
+        held = entry.sandbox
+        if held.mounts is not None or held.sandbox.facts.key.image:
+            raise RequestRejected("a sandbox that shows folders of the host, has a home or an image can't sleep")
+        if held.sleep is not None and held.sleep.stage is Stage.ASLEEP:
+            answered(None)
+            return
+        if held.sleep is not None:
+            raise Busy(f"it is {held.sleep.stage.value}")
+        self.busy(entry)  # it isn't idle while it sleeps
+        try:
+            held.sleep = Sleep(self._reactor, held.sandbox, _Bed(self, entry, patience), answered)
+        except BaseException:
+            self.free(entry)
+            raise
 
     # --- finding --------------------------------------------------------------------
 
@@ -221,8 +247,10 @@ class LiveSandboxes:
             "age": now - sandbox.opened,
             "idle": entry.idle, "unused": 0.0 if entry.calls else now - entry.used, "left": max(0.0, entry.until - now),
             "held": entry.sandbox.held,
-            "processes": sandbox.running, "calls": entry.calls, "memory_limit": sandbox.facts.limits.memory,
+            "processes": sandbox.running, "calls": entry.calls - (entry.sandbox.sleep is not None),
+            "memory_limit": sandbox.facts.limits.memory,
             "memory": sandbox.memory, "metadata": dict(sandbox.facts.metadata), **_used(sandbox),
+            "asleep": entry.sandbox.sleep is not None and entry.sandbox.sleep.stage is Stage.ASLEEP,
             **({} if entry.sandbox.mounts is None else {"mounts": entry.sandbox.mounts.info()}),
         }
 
@@ -299,7 +327,7 @@ class LiveSandboxes:
         entry.sandbox.on_open = None
         self._end(name, Reason.UNOPENED, "nobody waited for it")
 
-    def _drained(self, name: str) -> None:
+    def drained(self, name: str) -> None:
         self._end(name, Reason.SHUTDOWN)
 
     def _end(self, name: str, reason: Reason, detail: str = "", why: Refused | None = None,
@@ -319,6 +347,7 @@ class LiveSandboxes:
                     partial(self._reserve.forget, name), *([mounts.close] if mounts is not None else []),
                     *([partial(seat.close, gone)] if seat is not None else []),
                     *([gone] if seat is None and gone is not None else []),
+                    *([held.sleep.close] if held.sleep is not None else []),
                     *([partial(on_open, refusal)] if on_open is not None else []), *book)
 
     def close(self) -> None:
@@ -326,6 +355,45 @@ class LiveSandboxes:
             self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
                     self._reserve.close, self.opener.close, self.snapshots.close)
+
+
+class _Bed:
+    """The desk's part of a sandbox's sleep."""
+
+    def __init__(self, desk: LiveSandboxes, entry: SandboxEntry, patience: float) -> None:
+        self._desk, self._entry, self._patience = desk, entry, patience
+
+    def admit(self, size: int) -> None:
+        self._desk.snapshots.admit(self._entry.user, size)
+
+    def give_back(self, size: int) -> None:
+        self._desk.snapshots.give_back(self._entry.user, size)
+
+    def leave(self) -> None:
+        held = self._entry.sandbox
+        seat, held.seat = held.seat, None
+        in_any_case(held.sandbox.leave, *([] if seat is None else [seat.close]))
+
+    def enter(self, opened: Callable[[Any], None]) -> None:
+        held, entry = self._entry.sandbox, self._entry
+        limits = held.sandbox.facts.limits
+        assert held.pool is not None
+
+        def seated(what: Any) -> None:
+            if not isinstance(what, Refused):
+                self._desk.seated(what.number, entry.name, held.sandbox.facts.egress)
+            opened(what)
+
+        held.seat = held.pool().open_seat(
+            replace(limits, processes=limits.processes + 1), entry.user, seated, held.sandbox.lost,
+            partial(self._desk.drained, entry.name), self._patience)
+        if held.sandbox.state is State.OVER:  # its runner was lost at once
+            held.seat.close()
+            held.seat = None
+
+    def woken(self) -> None:
+        self._entry.sandbox.sleep = None
+        self._desk.free(self._entry)
 
 
 def _used(sandbox: LiveSandbox) -> dict[str, Any]:

@@ -655,6 +655,10 @@ export interface Requests {
     /** a policy that narrows the sandbox's for `sandbox_fetch`, in [the short form](egress.md#fetch); about 65,536 characters */
     fetch_policy?: Record<string, any>;
   };
+  sandbox_pause: {
+    /** its id */
+    sandbox: string;
+  };
   session_close: {
     /** the number of a session of this connection */
     session: number | bigint;
@@ -788,13 +792,14 @@ export interface Answers {
   sandbox_copy: { made: number | bigint };
   sandbox_dock: { dock: number | bigint; socket: boolean };
   sandbox_execute: ResultFields;
-  sandbox_extend: { sandbox: string; profile: string; environment: string; egress: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; held: boolean; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[] };
+  sandbox_extend: { sandbox: string; profile: string; environment: string; egress: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; held: boolean; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[]; asleep: boolean };
   sandbox_fetch: { status?: number | bigint; headers?: any[]; url: string; history?: string[]; address?: string; body?: Buffer | [number, number, number]; failed?: string; message?: string; sent?: boolean; arenas?: (number | bigint)[] };
   sandbox_hide: {};
-  sandbox_info: { sandbox: string; profile: string; environment: string; egress: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; held: boolean; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[] };
+  sandbox_info: { sandbox: string; profile: string; environment: string; egress: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; held: boolean; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[]; asleep: boolean };
   sandbox_kill: {};
   sandbox_list: { sandboxes: Record<string, any>[]; more: boolean; last?: number | bigint };
   sandbox_open: { sandbox: string; idle: number; lifetime: number };
+  sandbox_pause: {};
   session_close: {};
   session_open: { session: number | bigint };
   session_reset: {};
