@@ -94,6 +94,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         user (str): who runs in the image: a name of the image's or a number; the image's own by default.
         held (bool): the daemon ends the sandbox when this program ends, however it ends, until `detach`; where a copy of
             a folder has changes, its processes, and the sandbox ten minutes later.
+        sleeps (bool): when it was idle for too long it sleeps, as by `pause`, in place of its end; it ends if it can't.
         metadata (Mapping[str, str]): texts that `info` and `list` show; at most 64 entries, 16 KiB.
     """
 

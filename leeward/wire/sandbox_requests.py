@@ -61,6 +61,8 @@ class SandboxOpen(ClientRequest):
                             default=0.0, shown="the daemon's")
     held: bool = field(
         fields.flag, "it ends when this connection does, as `parted`, until a `sandbox_extend` with `detach`", default=False)
+    sleeps: bool = field(
+        fields.flag, "when it was idle for too long it sleeps, as by `sandbox_pause`; it ends if it can't", default=False)
     env: Mapping[str, str] = field(
         fields.env, "variables of every process in it, beside the sandbox's own; bounds as for `execute`",
         default_factory=dict)

@@ -10,6 +10,7 @@ import pytest
 
 import leeward
 from kit.live_daemon import LiveDaemon
+from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("x86-64")
 
@@ -40,6 +41,23 @@ def test_it_wakes_as_it_was(daemon: LiveDaemon) -> None:
             assert b"b\nb\n700\n2\n" == box.run(["sh", "-c", look]).stdout
             assert not box.info()["asleep"]
         assert [] == leeward.Snapshot.list(socket=daemon.socket)
+
+
+def test_an_idle_one_sleeps_if_it_shall(daemon: LiveDaemon) -> None:
+    """And ends where it can't."""
+    boxes = [leeward.Sandbox(socket=daemon.socket, sleeps=True, idle=0.2) for _ in range(2)]
+    kernel = boxes[0].kernel()
+    kernel.execute("x = 1")
+    boxes[1].start(["sleep", "1000"])
+
+    def asleep() -> list[bool]:
+        return [row["asleep"] for row in leeward.Sandbox.list(socket=daemon.socket)]
+
+    poll_until(lambda: [True] == asleep(), "nobody is told that a sandbox sleeps")
+    assert "1" == kernel.execute("x").value
+    with pytest.raises(leeward.SandboxOver, match="idle"):
+        boxes[1].info()
+    boxes[0].close()
 
 
 def test_what_cannot_sleep_says_so(daemon: LiveDaemon, tmp_path: Path) -> None:

@@ -839,6 +839,7 @@ struct lw_sandbox_open {
 	double idle; /* seconds without a request about it and without a request that waits for it, after which it ends; at most `sandbox_idle` */
 	double lifetime; /* seconds after which it ends in any case; at most `sandbox_lifetime` */
 	bool held; /* it ends when this connection does, as `parted`, until a `sandbox_extend` with `detach` */
+	bool sleeps; /* when it was idle for too long it sleeps, as by `sandbox_pause`; it ends if it can't */
 	struct lw_texts env; /* variables of every process in it, beside the sandbox's own; bounds as for `execute` */
 	struct lw_texts metadata; /* shown by `sandbox_info`; at most 64 entries, 16,384 characters together */
 	const struct lw_folders *mounts; /* folders of the host, at most 16, whose descriptors lie in `dock`, in this order */
@@ -860,6 +861,7 @@ static const struct lw_field lw_fields_sandbox_open[] = {
 	{"idle", LW_SECONDS, false, offsetof(struct lw_sandbox_open, idle)},
 	{"lifetime", LW_SECONDS, false, offsetof(struct lw_sandbox_open, lifetime)},
 	{"held", LW_FLAG, false, offsetof(struct lw_sandbox_open, held)},
+	{"sleeps", LW_FLAG, false, offsetof(struct lw_sandbox_open, sleeps)},
 	{"env", LW_SETTINGS, false, offsetof(struct lw_sandbox_open, env)},
 	{"metadata", LW_SETTINGS, false, offsetof(struct lw_sandbox_open, metadata)},
 	{"mounts", LW_MOUNTS, false, offsetof(struct lw_sandbox_open, mounts)},

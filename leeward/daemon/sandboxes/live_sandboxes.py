@@ -51,7 +51,9 @@ class Held:
     mounts: Mounts | None = None
     mounting: Mounting | None = None
     pool: Callable[[], Pool] | None = None  # that has its worker, also after it has slept
+    patience: float = 0.0  # seconds for which it waits for a worker
     sleep: Sleep | None = None
+    sleeps: bool = False  # in place of its end, when it was idle for too long
 
 
 #: A sandbox in the registry.
@@ -94,19 +96,20 @@ class LiveSandboxes:
 
     def open(self, user: int, facts: SandboxFacts, on_open: Callable[[str | Refused], None], *, idle: float,
              lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: Pool | None = None,
-             terms: SandboxTerms | None = None, place: Callable[[], Pool] | None = None) -> str:
+             terms: SandboxTerms | None = None, place: Callable[[], Pool] | None = None, sleeps: bool = False) -> str:
         """
         Open a sandbox for *user*, who may have *most*. Returns its id, for `give_up`; *on_open* is called once, later,
         with the id or the error. The worker is *pool*'s, for which the request may wait *patience* seconds, and *terms*
-        are that pool's; *place* returns the pool of its kind at a later time. The desk owns *mounts* from now on, unless
-        this raises: Busy, ShuttingDown or BadRequest.
+        are that pool's; *place* returns the pool of its kind at a later time. If it *sleeps* it does so, if it can, when it
+        was idle for too long. The desk owns *mounts* from now on, unless this raises: Busy, ShuttingDown or BadRequest.
         """
         self._registry.admit(user, most)
         now = self._reactor.now()
         name = ""
         sandbox = LiveSandbox(self._reactor, facts, terms or self._terms(),
                               lambda reason, why: self._end(name, reason, why))
-        held = Held(sandbox, on_open=on_open, mounts=mounts, pool=place or (lambda: self._pool))
+        held = Held(sandbox, on_open=on_open, mounts=mounts, pool=place or (lambda: self._pool), patience=patience,
+                    sleeps=sleeps)
         entry = self._registry.add(user, held, idle=idle, lifetime=lifetime, now=now)
         name = entry.name
         if self._book is not None:
@@ -162,10 +165,10 @@ class LiveSandboxes:
 
     # --- sleeping -------------------------------------------------------------------
 
-    def pause(self, entry: SandboxEntry, patience: float, answered: Callable[[Refused | None], None]) -> None:
+    def pause(self, entry: SandboxEntry, answered: Callable[[Refused | None], None]) -> None:
         """
-        Let the sandbox sleep; *answered* is called once, later, with None or why it can't. RequestRejected, Busy if it has
-        what can't sleep. To wake it waits for a worker as at the opening, at most *patience* seconds.
+        Let the sandbox sleep; *answered* is called once, with None or why it can't. RequestRejected, Busy if it has what
+        can't sleep. To wake it waits for a worker as at the opening.
         """
         held = entry.sandbox
         if held.mounts is not None or held.sandbox.facts.key.image:
@@ -177,10 +180,25 @@ class LiveSandboxes:
             raise Busy(f"it is {held.sleep.stage.value}")
         self.busy(entry)  # it isn't idle while it sleeps
         try:
-            held.sleep = Sleep(self._reactor, held.sandbox, _Bed(self, entry, patience), answered)
+            held.sleep = Sleep(self._reactor, held.sandbox, _Bed(self, entry), answered)
         except BaseException:
             self.free(entry)
             raise
+
+    def _falls_asleep(self, entry: SandboxEntry) -> bool:
+        """Whether the sandbox, which was idle for too long, sleeps in place of its end, or tries to."""
+        if not entry.sandbox.sleeps:
+            return False
+
+        def answered(why: Refused | None) -> None:
+            if why is not None:
+                self._end(entry.name, Reason.IDLE, str(why))
+
+        try:
+            self.pause(entry, answered)
+        except LeewardError:
+            return False
+        return True
 
     # --- finding --------------------------------------------------------------------
 
@@ -279,7 +297,8 @@ class LiveSandboxes:
             reason = entry.due(now)
             if reason is not None and entry.sandbox.sandbox.state is State.OPEN:
                 try:
-                    self._end(entry.name, reason)
+                    if reason is not Reason.IDLE or not self._falls_asleep(entry):
+                        self._end(entry.name, reason)
                 except Exception as error:
                     self._reactor.barrier.note(self._look, error)
         left = self._registry.all()
@@ -360,8 +379,8 @@ class LiveSandboxes:
 class _Bed:
     """The desk's part of a sandbox's sleep."""
 
-    def __init__(self, desk: LiveSandboxes, entry: SandboxEntry, patience: float) -> None:
-        self._desk, self._entry, self._patience = desk, entry, patience
+    def __init__(self, desk: LiveSandboxes, entry: SandboxEntry) -> None:
+        self._desk, self._entry = desk, entry
 
     def admit(self, size: int) -> None:
         self._desk.snapshots.admit(self._entry.user, size)
@@ -386,7 +405,7 @@ class _Bed:
 
         held.seat = held.pool().open_seat(
             replace(limits, processes=limits.processes + 1), entry.user, seated, held.sandbox.lost,
-            partial(self._desk.drained, entry.name), self._patience)
+            partial(self._desk.drained, entry.name), held.patience)
         if held.sandbox.state is State.OVER:  # its runner was lost at once
             held.seat.close()
             held.seat = None

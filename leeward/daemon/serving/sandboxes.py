@@ -239,7 +239,7 @@ class Sandboxes:
                              idle=idle, lifetime=lifetime, most=flight.server.quotas.of(flight.user).sandboxes,
                              patience=config.queue_timeout,
                              mounts=mounts, pool=None if place is None else place.pool,
-                             place=None if key == MAIN_POOL else lambda: server.place(key).pool,
+                             place=None if key == MAIN_POOL else lambda: server.place(key).pool, sleeps=request.sleeps,
                              terms=None if place is None else terms_of(place.spec, place.confinement.degraded))
             return partial(desk.give_up, name, flight.user)
 
@@ -289,7 +289,7 @@ class Sandboxes:
         call = calls.SandboxCall(self._desk, entry, nothing)
         flight.wait(request.id, call)
         try:
-            self._desk.pause(entry, flight.server.config.queue_timeout, answered)
+            self._desk.pause(entry, answered)
         except BaseException:
             call.end()
             flight.drop(request.id)

@@ -628,6 +628,8 @@ export interface Requests {
     lifetime?: number;
     /** it ends when this connection does, as `parted`, until a `sandbox_extend` with `detach` */
     held?: boolean;
+    /** when it was idle for too long it sleeps, as by `sandbox_pause`; it ends if it can't */
+    sleeps?: boolean;
     /** variables of every process in it, beside the sandbox's own; bounds as for `execute` */
     env?: Record<string, string>;
     /** shown by `sandbox_info`; at most 64 entries, 16,384 characters together */
