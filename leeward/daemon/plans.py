@@ -146,14 +146,14 @@ def _warm_code(name: str, path: str, settings: Settings) -> WarmCode:
     """The code of the file *path* of the environment *name*; PoolFailed if it can't be had, or others can write it."""
     try:
         if settings.fresh_layout:
-            raise BadRequest("copies of a state have its address layout, and fresh_layout allows no two jobs the same")
+            raise BadRequest("warm: copies of a state have its address layout, and fresh_layout allows no two jobs the same")
         ownership.check(path, "warm")
         with open(path, "rb") as file:
             code = file.read(_MOST_WARM + 1)
         if len(code) > _MOST_WARM:
-            raise BadRequest(f"it has more than {_MOST_WARM} bytes")
+            raise BadRequest(f"warm {path!r}: it has more than {_MOST_WARM} bytes")
     except (LeewardError, OSError) as error:
-        raise PoolFailed(f"environment {name!r}: warm: {error}") from None
+        raise PoolFailed(f"environment {name!r}: {error}") from None
     return WarmCode(path, code)
 
 
