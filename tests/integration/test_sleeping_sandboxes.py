@@ -27,7 +27,7 @@ def test_it_wakes_as_it_was(daemon: LiveDaemon) -> None:
         one, two = box.kernel(), box.kernel()
         one.execute("import os, random\nrandom.seed(1)\nlog = open('log', 'w')\nlog.write('abc')\nlog.flush()\nx = [1]")
         two.execute("def count():\n n = 0\n while True:\n  n += 1\n  yield n\nc = count()\nnext(c)")
-        box.run(["sh", "-c", "mkdir -p /tmp/a; echo b >/tmp/a/b; chmod 700 /tmp/a; ln /tmp/a/b /workspace/again"])
+        box.run(["sh", "-c", "mkdir -p /tmp/a; echo b >/tmp/a/b; chmod 700 /tmp/a; ln /tmp/a/b /tmp/again"])
         for turn in range(2, 5):
             box.pause()
             box.pause()
@@ -37,7 +37,7 @@ def test_it_wakes_as_it_was(daemon: LiveDaemon) -> None:
             assert "value" in str(one.execute("os.environ['NAME']").value)
             assert one.execute("log.write('d')\nlog.flush()").ok
             assert b"abc" + b"d" * (turn - 1) == box.files.read("log")
-            look = "cat /tmp/a/b again; stat -c %a /tmp/a; stat -c %h again"
+            look = "cat /tmp/a/b /tmp/again; stat -c %a /tmp/a; stat -c %h /tmp/again"
             assert b"b\nb\n700\n2\n" == box.run(["sh", "-c", look]).stdout
             assert not box.info()["asleep"]
         assert [] == leeward.Snapshot.list(socket=daemon.socket)
@@ -57,14 +57,15 @@ def test_an_idle_one_sleeps_if_it_shall(daemon: LiveDaemon) -> None:
     assert "1" == kernel.execute("x").value
     with pytest.raises(leeward.SandboxOver, match="idle"):
         boxes[1].info()
-    boxes[0].close()
+    for box in boxes:
+        box.close()
 
 
 def test_what_cannot_sleep_says_so(daemon: LiveDaemon, tmp_path: Path) -> None:
     """And is as it was."""
     with leeward.Sandbox(socket=daemon.socket) as box, box.kernel() as kernel:
         process = box.start(["sleep", "1000"])
-        with pytest.raises(leeward.RequestRejected, match="sleep 1000"):
+        with pytest.raises(leeward.RequestRejected, match=r"process 1 .sleep"):
             box.pause()
         process.kill()
         process.wait()
@@ -99,5 +100,4 @@ def test_a_sleeping_one_has_no_worker_and_ends_as_any(daemon: LiveDaemon) -> Non
     boxes[0].pause()
     for box in boxes:
         box.close()
-    with pytest.raises(leeward.SandboxOver):
-        boxes[0].info()
+    assert [] == leeward.Sandbox.list(socket=daemon.socket)
