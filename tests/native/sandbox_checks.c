@@ -260,6 +260,7 @@ static void check_copies(leeward_handle *handle, leeward_sandbox *box)
 	ERROR(LEEWARD_REJECTED, leeward_sandbox_copy_files(other, leeward_sandbox_id(box)));
 	ERROR(LEEWARD_INVALID, leeward_sandbox_copy_files(other, "x"));
 	CHECK(!leeward_sandbox_kill(other));
+	leeward_sandbox_detach(other);
 }
 
 static void check_python(leeward_sandbox *box, const char *path)
