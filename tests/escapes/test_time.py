@@ -182,8 +182,9 @@ def test_c058_limits_do_not_depend_on_the_wall_clock() -> None:
     the log, the records of egress, of approvals and of requests that wait for an answer; those that compare the times
     of a host's files with that of an opening, or with now (docs/decisions/0043): there is no other clock for these;
     and those that write into certificates and manifests when they were made. Programs of the operator's that aren't
-    the daemon show how long something lasts, and the approvals service lets requests expire by the wall clock, since
-    they outlive it (0080).
+    the daemon show how long something lasts and when it was; a URL that `leeward serve` has signed, and a node that
+    is drained by one of several programs, have an end by the wall clock; and the approvals service lets requests
+    expire by the wall clock, since they outlive it (0080).
     """
     asks = re.compile(r"\btime\.time\(|time_ns\(|datetime\.(now|utcnow|today)|CLOCK_REALTIME|\bgettimeofday\("
                       r"|\btime\(NULL\)|TFD_TIMER_ABSTIME|pthread_cond_timedwait|sem_timedwait")
@@ -197,7 +198,9 @@ def test_c058_limits_do_not_depend_on_the_wall_clock() -> None:
         "apps/approvals/git/git_host.py",
         "apps/approvals/carrying/carrying.py", "apps/approvals/sync/live_sync.py",
         "apps/approvals/service.py", "apps/approvals/serving.py", "apps/approvals/web/feed.py",
-        "apps/approvals/web/pages.py")} | {
+        "apps/approvals/web/pages.py", "apps/approvals/web/held.py", "apps/images/store.py",
+        "apps/serve/tokens.py", "apps/serve/calls.py", "apps/serve/e2b/envd.py", "apps/serve/e2b/control.py",
+        "apps/serve/e2b/code.py", "apps/fleet/aio_fleet.py", "apps/fleet/node_client.py")} | {
         ROOT / "cli/leeward_cli" / name for name in ("agent.py", "approvals_watch.py")}
     log = (ROOT / "leeward/daemon/telling/log.py").read_text()
     # The table of calls that a job may make names some of them.

@@ -102,6 +102,9 @@ NOT_INSTRUMENTED = (
     "tests/integration/test_cgroup.py::test_memory_that_a_fork_shares_is_counted_once",
     "tests/integration/test_cgroup.py::test_memory_below_the_limit_is_there",
     "tests/integration/test_cgroup.py::test_an_ordinary_user_without_delegation_is_held_all_the_same",
+    # The functions that are called are noted in shared memory, which no state may have; and a look at all that the
+    # sanitizer reserves takes hours.
+    "tests/integration/test_state.py",
     # At addresses of its shadow.
     "tests/integration/test_seccomp.py::test_the_limit_on_cores_can_be_read_and_not_changed",
 )
@@ -304,7 +307,7 @@ def test_every_function_of_the_shim_was_called(instrumented: Build,
     ours = {name for folder in ("leeward", "tests") for path in (ROOT / folder).rglob("*.py")
             for name in re.findall(r"\blib\.(lw_\w+)", path.read_text())}
     assert ours < set(NAMES)
-    assert ours == some[2] | instrumented.called()
+    assert ours - {"lw_state_dump", "lw_state_load"} == some[2] | instrumented.called()  # see NOT_INSTRUMENTED
 
 
 if os.environ.get("LEEWARD_LONG"):

@@ -479,7 +479,8 @@ def test_bash_completes_commands_options_and_ids(daemon: LiveDaemon, box: leewar
                               env={**environment(daemon.socket), "PATH": f"{tmp_path}:{os.environ['PATH']}"})
         return done.stdout.split()
 
-    assert ["sandbox", "selftest", "shell", "shell-prefix", "status"] == sorted(completed("leeward", "s"))
+    wanted = ["sandbox", "selftest", "serve", "shell", "shell-prefix", "snapshot", "status"]
+    assert wanted == sorted(completed("leeward", "s"))
     assert ["--timeout"] == completed("leeward", "shell", "--ti")
     assert [box.id] == completed("leeward", "shell", box.id[:5])
     assert [box.id] == completed("leeward", "sandbox", "kill", box.id[:5])

@@ -104,7 +104,8 @@ def test_every_code_has_a_node_of_its_own_that_was_started_before(work: leeward.
 
 def test_a_node_that_waits_may_be_ended_or_written_to(work: leeward.WorkdirSandbox) -> None:
     """By another command: the next code gets a Node all the same, and nothing of what was written."""
-    for line in ("kill -9 {0}", "echo words >/proc/{0}/fd/1", "kill -9 {0}"):
+    killed = "kill -9 {0}; while [ -e /proc/{0} ]; do :; done"
+    for line in (killed, "echo words >/proc/{0}/fd/1", killed):
         work.exec_js("")
         work.exec("sh", ["-c", line.format(one_waits(work))])
         assert b"1\n" == work.exec_js("console.log(1)").stdout

@@ -39,6 +39,7 @@ MANY = 200
 NOT_HIS = ("test_packaging.py", "test_releases.py", "test_flake.py", "test_readme.py", "test_sanitizers.py",
            "test_races.py", "test_warnings.py", "test_bench.py", "test_soak.py", "test_many_sandboxes.py",
            "test_real_packages.py", "test_preloaded_libraries.py", "test_decoders.py", "test_serve_packaging.py",
+           "test_verdicts.py",
            "test_as_ordinary_user.py")
 
 #: What is above the client and the same for every user, or many random inputs to it: root's run has it. His has it as well

@@ -56,6 +56,11 @@ def test_the_first_version_is_told_by_what_it_can_do():
         assert not re.search(r"^### (Security|Removed|Changed|Fixed)$", text, re.MULTILINE)
 
 
+def test_each_decision_has_a_number_of_its_own():
+    numbers = [page.name[:4] for page in ROOT.glob("docs/decisions/0*.md")]
+    assert sorted(set(numbers)) == sorted(numbers)
+
+
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/0*.md")), ids=lambda page: page.name)
 def test_a_decision_says_what_holds_in_half_a_page(page: Path):
     """docs/decisions/index.md says how one is written."""

@@ -460,11 +460,11 @@ class Execution:
         else:
             self.stop(Stop.TIME)
 
-    def _has_ended(self, again: Callable[[], None]) -> bool:
-        """Whether the job has ended by itself, and on a busy host only its status is late; then *again* is called soon."""
+    def _has_ended(self, callback: Callable[[], None]) -> bool:
+        """Whether the job has ended by itself, and on a busy host only its status is late; then *callback* comes soon."""
         if self.over or self.stopped or not self._reply.closed or not self._runner.has_ended():
             return False
-        self._timers["time"] = self._reactor.after(_AGAIN_S, again)
+        self._timers["time"] = self._reactor.after(_AGAIN_S, callback)
         return True
 
     def _ask_again(self) -> None:

@@ -443,6 +443,11 @@ class LiveProcess:
             return False
         return True
 
+    def is_ready(self) -> bool:
+        """Whether it lives, once it has been told what it has written so far: for one that waits, before it is used."""
+        self._take()
+        return self.exit is None and not (self._pidfd >= 0 and descent.has_ended(self._pidfd))
+
     def leave_group(self) -> GroupNest | None:
         nest, self.group = self.group, None
         return nest

@@ -71,6 +71,10 @@ class WarmProcess:
         else:
             self._spoilt(self)
 
+    def is_ready(self) -> bool:
+        """False if it has ended, though nobody has told so yet. *spoilt* is called if it has written."""
+        return self._child is not None and self._child.is_ready()
+
     def give(self, output: OnOutput, exited: OnExit) -> tuple[LiveProcess, float]:
         """Give the process to a request, which gets its output and end. Returns it, and its processor seconds so far."""
         if self._child is None:
@@ -97,6 +101,10 @@ class WaitingProgram:
         """The process that waits for *what*, which the caller owns from now on; None if there is none."""
         held = self._held
         if held is None or held.what != what:
+            return None
+        if not held.is_ready():
+            self._spoilt(held)
+        if self._held is not held:
             return None
         self._forget()
         self._failed = 0

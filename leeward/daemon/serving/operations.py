@@ -329,7 +329,8 @@ def _in_sandbox(serve: Callable[[Sandboxes, Any, SandboxEntry], Answer]) -> Hand
     """What serves a request that names a sandbox: *serve*, with the sandbox."""
     def handler(of: Operations, request: SandboxRequest) -> Answer:
         sandboxes = of._flight.sandboxes
-        return serve(sandboxes, request, sandboxes.find(request.sandbox, awake=not isinstance(request, ASLEEP)))
+        find = sandboxes.find_asleep if isinstance(request, ASLEEP) else sandboxes.find
+        return serve(sandboxes, request, find(request.sandbox))
     return handler
 
 

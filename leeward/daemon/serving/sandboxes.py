@@ -161,13 +161,14 @@ class Sandboxes:
         self.docks = calls.Docks(flight.own, desk.reactor.closer.close)
         self.seats = KernelSeats(desk, flight, self._answer)
 
-    def find(self, name: str, *, awake: bool = True) -> SandboxEntry:
-        """
-        Return the sandbox *name* of this connection's user; SandboxOver if there is none. One that sleeps wakes, and is Busy
-        for the time that takes, unless it may sleep on.
-        """
-        entry = self._desk.get(name, self._flight.user)
-        if awake and entry.sandbox.sleep is not None:
+    def find_asleep(self, name: str) -> SandboxEntry:
+        """Return the sandbox *name* of this connection's user, which may sleep on; SandboxOver if there is none."""
+        return self._desk.get(name, self._flight.user)
+
+    def find(self, name: str) -> SandboxEntry:
+        """The same, but one that sleeps wakes, and is Busy for the time that takes."""
+        entry = self.find_asleep(name)
+        if entry.sandbox.sleep is not None:
             entry.sandbox.sleep.wake()
             raise Busy("the sandbox was asleep, and wakes", retry_after=_WAKES_S)
         return entry

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from leeward.base.dataclass import dataclass, replace
+from dataclasses import dataclass, replace
+
 from leeward.spec.folders import within
 from leeward.spec.sandbox import Root, SandboxSpec, Scratch, View
 

@@ -13,7 +13,8 @@ from leeward_cli.options import OPTIONS
 
 #: A value of each kind.
 VALUES = {"PATH": "/nowhere", "MODULE": "json", "S": "1.5", "SIZE": "64MiB", "K=V": "K=v", "N": "4",
-          "HOST[:INSIDE]": "/nowhere", "PATTERN": "*", "REQUIREMENT": "x", "NAME": "x", "FOLDER": "/nowhere"}
+          "HOST[:INSIDE]": "/nowhere", "PATTERN": "*", "REQUIREMENT": "x", "NAME": "x", "FOLDER": "/nowhere",
+          "USER": "root"}
 
 @pytest.fixture(scope="module")
 def alone(c_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

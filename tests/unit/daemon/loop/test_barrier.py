@@ -225,7 +225,7 @@ def test_a_keyboard_interrupt_is_not_caught(reactor: Reactor) -> None:
 # --- the sources ---------------------------------------------------------------
 
 #: Where a callback stands among the arguments.
-REGISTERS = {"watch": (2,), "_watch": (2,), "at": (1,), "after": (1,), "soon": (0,), "accept": (1, 2)}
+REGISTERS = {"watch": (2,), "_watch": (2,), "at": (1,), "after": (1,), "soon": (0,), "accept": (1, 2), "_has_ended": (0,)}
 #: Parameters by which one comes to the loop, whose callers are looked at as well.
 ON_ITS_WAY = {"daemon/loop/reactor.py": {"callback", "call"}, "daemon/run/execution.py": {"callback"},
              "daemon/worker/arming.py": {"missed"}}

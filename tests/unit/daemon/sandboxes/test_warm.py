@@ -32,6 +32,10 @@ class Clock:
 class Child:
     def __init__(self) -> None:
         self.killed = 0
+        self.ready = lambda: True
+
+    def is_ready(self) -> bool:
+        return self.ready()
 
     def spent(self) -> float:
         return 0.25
@@ -104,6 +108,16 @@ def test_one_warm_node_waits_for_a_while(warm: WaitingProgram, starts: Starts, c
     assert [1, 1] == [child.killed for child in starts.children]
     assert warm._held is None
     assert warm.take("b") is None
+
+
+@pytest.mark.parametrize("how", ["written", "ended"])
+def test_what_happened_to_a_process_is_known_before_it_is_given(warm: WaitingProgram, starts: Starts, how: str) -> None:
+    """Though nothing has been told yet."""
+    warm.hold("a", starts)
+    child, (output, _) = starts.children[0], starts.tells[0]
+    child.ready = (lambda: False) if "ended" == how else (lambda: output(1, b"x") is None)
+    assert warm.take("a") is None
+    assert child.killed
 
 
 @pytest.mark.parametrize("how", ["output", "exited"])
