@@ -32,7 +32,7 @@ SDK = Path("leeward/_native/sdk")
 
 #: The sources of the library, and of the program, in whose folder the library's headers are found as well.
 LIBRARY = ("answer", "calls", "client", "connection", "exchange", "fault", "file", "map", "mount", "place", "process",
-           "reply", "request", "sandbox", "text", "wire")
+           "reply", "request", "sandbox", "sha256", "snapshot", "text", "wire")
 PROGRAM = ("command/exec", "command/exec_job", "command/line")
 
 SONAME = "libleeward.so.0"

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from leeward.client.sandbox_calls import Chunk
     from leeward.client.session import Session
     from leeward.client.snapshot import Snapshot
+    from leeward.client.snapshot_store import SnapshotStore
     from leeward.client.workdir import WorkdirSandbox
     from leeward.client.workdir_errors import (
         CommandNotFound,
@@ -91,7 +92,7 @@ __all__ = [
     "LeewardError", "LeftOut", "LeftOutReason", "Limit", "MapEnd", "MapProgress", "Mount", "NetworkingDisabled",
     "NoAnswer", "Outcome", "PathTraversal", "PoolFailed", "Process", "ProcessOver", "Published", "QueueTimeout",
     "Refused", "RemoteHost", "RequestRejected", "Result", "Sandbox", "SandboxOver", "Session", "SessionOver",
-    "ShuttingDown", "Snapshot", "SnapshotFailed", "Stale", "Timeout", "ToolboxNotAvailable", "Transfer",
+    "ShuttingDown", "Snapshot", "SnapshotFailed", "SnapshotStore", "Stale", "Timeout", "ToolboxNotAvailable", "Transfer",
     "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError", "WorkdirSandbox",
     "on_restore",
 ]
@@ -106,7 +107,8 @@ _IN_CLIENT = {
     "FileInfo": "file_calls", "FileMatch": "file_calls", "Files": "files", "FolderChange": "changes", "Kernel": "process",
     "MapEnd": "many", "MapProgress": "many", "Mount": "mounts", "NetworkingDisabled": "workdir_errors",
     "PathTraversal": "workdir_errors", "Process": "process", "Published": "ports", "RemoteHost": "connecting",
-    "Sandbox": "sandbox", "Session": "session", "Snapshot": "snapshot", "Timeout": "workdir_errors",
+    "Sandbox": "sandbox", "Session": "session", "Snapshot": "snapshot", "SnapshotStore": "snapshot_store",
+    "Timeout": "workdir_errors",
     "ToolboxNotAvailable": "workdir_errors", "Transfer": "file_trees", "WorkdirEntry": "workdir_files",
     "WorkdirError": "workdir_errors", "WorkdirIoError": "workdir_errors", "WorkdirRuntimeError": "workdir_errors",
     "WorkdirSandbox": "workdir",

@@ -1,7 +1,7 @@
 """
-Snapshots of kernels: taken, rolled back to, copied a hundred times.
+Snapshots of kernels: taken, rolled back to, copied a hundred times; and environments whose jobs begin as copies.
 
-LEEWARD_BENCH_ENVIRONMENT names a virtual environment with pandas, which one row needs.
+LEEWARD_BENCH_ENVIRONMENT names a virtual environment with pandas, which some rows need.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench.figures.row import FigureSettings, Row, absolute, missing, spread
+from leeward.client.blocking import Client
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
 from leeward.client.snapshot import Snapshot
@@ -31,7 +32,7 @@ _AT_ONCE = 4
 
 def measure(settings: FigureSettings) -> Sequence[Row]:
     return [_floor(settings), *_of("an empty kernel", "import os", settings, 8, 6, 15), *_pandas(settings),
-            *_copies(settings), *_files(settings)]
+            *_copies(settings), *_files(settings), *_warm(settings)]
 
 
 def _floor(settings: FigureSettings) -> Row:
@@ -113,6 +114,51 @@ def _pandas(settings: FigureSettings) -> Sequence[Row]:
         return [missing("snapshot of a kernel with pandas", 25, "LEEWARD_BENCH_ENVIRONMENT isn't set")]
     with _sandbox(f'python_env = "{place}"\n') as box:
         return _measured("a kernel with pandas", box.kernel(), "import pandas", settings, 25, None, 15)
+
+
+#: Environments by what their jobs have of pandas before their code begins.
+_WARM = """
+pool_size = 1
+[environments.cold]
+path = "{place}"
+[environments.preload]
+path = "{place}"
+preload = ["pandas"]
+[environments.warm]
+path = "{place}"
+warm = "{folder}/warm.py"
+"""
+_USE = "import pandas\nassert 6 == pandas.DataFrame({'a': [1, 2, 3]})['a'].sum()"
+_PAUSE_S = 0.1  # in which a worker arms the next runner
+
+
+def _warm(settings: FigureSettings) -> Sequence[Row]:
+    """A job and a kernel that use pandas: imported by them, preloaded, or there from the start."""
+    place = os.environ.get("LEEWARD_BENCH_ENVIRONMENT", "")
+    if not place:
+        return [missing("a job with pandas, warm", 10, "LEEWARD_BENCH_ENVIRONMENT isn't set")]
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="leeward-figures-") as folder:
+        Path(folder, "warm.py").write_text("import pandas\n" + _USE)
+        with _sandbox(_WARM.format(place=place, folder=folder)) as any_box, Client(any_box.socket) as client:
+            for name in ("cold", "preload", "warm"):
+                target = 10 if name == "warm" else None
+                good(client.execute(_USE, environment=name))
+                jobs: list[list[float]] = []
+                kernels: list[list[float]] = []
+                with Sandbox(socket=any_box.socket, environment=name) as box:
+                    for _ in range(settings.some(20)):
+                        time.sleep(_PAUSE_S)
+                        begin = time.perf_counter()
+                        good(client.execute(_USE, environment=name))
+                        ran = time.perf_counter()
+                        with box.kernel() as kernel:
+                            good(kernel.execute(_USE))
+                            kernels.append([time.perf_counter() - ran])
+                        jobs.append([ran - begin])
+                rows += [absolute(f"a job with pandas, {name}", jobs, "ms", target, "with an armed runner"),
+                         absolute(f"a kernel with pandas, {name}", kernels, "ms", None, "opened, and its first request")]
+    return rows
 
 
 def _copies(settings: FigureSettings) -> Sequence[Row]:

@@ -1,66 +1,87 @@
-"""`leeward snapshot`: the snapshots of kernels that the user has in the daemon."""
+"""`leeward snapshot`: the snapshots of kernels that the user has in the daemon, and those kept on disk."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from leeward.client.snapshot import Snapshot
+from leeward.client.snapshot_store import SnapshotStore, is_kept
 from leeward.errors import DaemonError
 from leeward_cli.click_options import JSON, JSON_LINES, SOCKET, CommandGroup
 from leeward_cli.messages import complain
 from leeward_cli.terminal_rows import plain
 
+STORE = click.option("--store", metavar="FOLDER", help="Where snapshots are kept, instead of your own folder for them.")
+
 
 def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    names = [row["snapshot"] for row in SnapshotStore(ctx.params.get("store")).list()]
     try:
-        rows = Snapshot.list(socket=ctx.params.get("socket"))
+        names += [row["snapshot"] for row in Snapshot.list(socket=ctx.params.get("socket"))]
     except DaemonError:
-        return []
-    return [row["snapshot"] for row in rows if row["snapshot"].startswith(begun)]
+        pass
+    return [name for name in names if name.startswith(begun)]
 
 
 @click.group(cls=CommandGroup)
 def snapshot() -> None:
-    """List, remove and save snapshots of kernels, which take memory of the daemon's."""
+    """
+    List, remove and save snapshots of kernels, which take memory of the daemon's.
+
+    Those that are kept on disk have names of 64 digits, and outlive the daemon.
+    """
 
 
 @snapshot.command("list")
 @SOCKET
+@click.option("--kept", is_flag=True, help="Those on disk alone, without asking a daemon.")
+@STORE
 @JSON_LINES
-def list_(socket: str | None, as_json: bool) -> None:
-    """Show your snapshots, the oldest first."""
-    rows = Snapshot.list(socket=socket)
-    if not rows and not as_json:
+def list_(socket: str | None, kept: bool, store: str | None, as_json: bool) -> None:
+    """Show your snapshots: the daemon's, the oldest first, and those kept on disk, the longest unused first."""
+    rows = [] if kept else Snapshot.list(socket=socket)
+    on_disk = SnapshotStore(store).list()
+    if not rows and not on_disk and not as_json:
         complain("you have no snapshot; a kernel's `snapshot()` takes one")
-    for row in rows:
+    for row in [*rows, *on_disk]:
+        where = f"kept, unused since {_when(row['used'])}" if "used" in row else f"Python {plain(str(row['python']))}"
         click.echo(json.dumps(row) if as_json else f"{row['snapshot']}  {_when(row['made'])}  {_size(row['size']):>11}"
-                                                   f"  Python {plain(str(row['python']))}")
+                                                   f"  {where}")
 
 
 @snapshot.command()
 @SOCKET
 @click.argument("name", metavar="ID", shell_complete=_known)
+@STORE
 @JSON
-def info(socket: str | None, name: str, as_json: bool) -> None:
-    """Show what a snapshot is: its packages, and what copies of it don't have."""
-    found = Snapshot.find(name, socket)
+def info(socket: str | None, name: str, store: str | None, as_json: bool) -> None:
+    """Show what a snapshot is: its packages, what copies of it don't have, and of one on disk where it can be loaded."""
+    found = SnapshotStore(store).info(name) if is_kept(name) else _facts(Snapshot.find(name, socket))
     if as_json:
-        click.echo(json.dumps({"snapshot": found.id, "size": found.size, "made": found.made, "python": found.python,
-                               "packages": found.packages, "lost": found.lost}))
+        click.echo(json.dumps(found))
         return
-    packages = " ".join(f"{package} {version}".strip() for package, version in found.packages.items())
-    for what, value in (("made", _when(found.made)), ("size", _size(found.size)), ("python", found.python),
-                        ("packages", packages or "-"), *(("lost", each) for each in found.lost)):
-        click.echo(f"{what:9} {plain(value)}")
+    packages = " ".join(f"{package} {version}".strip() for package, version in found["packages"].items())
+    for what, value in (("made", _when(found["made"])), ("size", _size(found["size"])), ("python", found["python"]),
+                        ("packages", packages or "-"), *(("lost", each) for each in found["lost"]),
+                        *found.get("key", {}).items()):
+        click.echo(f"{plain(what):9} {plain(str(value))}")
+
+
+def _facts(found: Snapshot) -> Mapping[str, Any]:
+    return {"snapshot": found.id, "size": found.size, "made": found.made, "python": found.python,
+            "packages": found.packages, "lost": found.lost}
 
 
 @snapshot.command()
 @SOCKET
+@STORE
 @click.argument("names", metavar="ID...", nargs=-1, required=True, shell_complete=_known)
-def rm(socket: str | None, names: tuple[str, ...]) -> int:
+def rm(socket: str | None, store: str | None, names: tuple[str, ...]) -> int:
     """
     Remove snapshots. Kernels that have begun with one live on.
 
@@ -69,11 +90,36 @@ def rm(socket: str | None, names: tuple[str, ...]) -> int:
     status = 0
     for name in names:
         try:
-            Snapshot.find(name, socket).remove()
+            if is_kept(name):
+                SnapshotStore(store).remove(name)
+            else:
+                Snapshot.find(name, socket).remove()
         except DaemonError as error:
             complain(str(error))
             status = 1
     return status
+
+
+@snapshot.command()
+@SOCKET
+@STORE
+@click.argument("name", metavar="ID", shell_complete=_known)
+def keep(socket: str | None, store: str | None, name: str) -> None:
+    """
+    Keep a snapshot on disk, and print its name there. `import` takes it back.
+
+    Those that nobody has used for 30 days are removed; all together may have 20 GiB.
+    """
+    click.echo(SnapshotStore(store).keep(Snapshot.find(name, socket)))
+
+
+@snapshot.command()
+@click.option("--days", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Without use.")
+@STORE
+def prune(days: float, store: str | None) -> None:
+    """Remove snapshots on disk that nobody has used for long, and print their names."""
+    for name in SnapshotStore(store).prune(days):
+        click.echo(name)
 
 
 @snapshot.command()
@@ -91,14 +137,18 @@ def export(socket: str | None, name: str, path: str) -> None:
 
 @snapshot.command("import")
 @SOCKET
-@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
-def import_(socket: str | None, path: str) -> None:
+@STORE
+@click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
+def import_(socket: str | None, store: str | None, path: str) -> None:
     """
-    Take a snapshot out of a file, and print its ID.
+    Take a snapshot out of a file, or one that is kept by its name, and print its ID.
 
     It is refused on another kernel, processor or version of leeward than it was taken with.
     """
-    click.echo(Snapshot.load(path, socket).id)
+    try:
+        click.echo((SnapshotStore(store).load(path, socket) if is_kept(path) else Snapshot.load(path, socket)).id)
+    except FileNotFoundError as error:
+        raise click.FileError(path, error.strerror) from None
 
 
 def _when(made: float) -> str:

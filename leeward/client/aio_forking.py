@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import TYPE_CHECKING, NamedTuple
 
 from leeward.client.aio_process import AsyncKernel
@@ -11,10 +10,6 @@ from leeward.errors import DaemonError
 if TYPE_CHECKING:
     from leeward.client.aio_sandbox import AsyncSandbox
     from leeward.client.aio_snapshot import AsyncSnapshot
-
-#: The folders whose files a sandbox has for itself.
-_FOLDERS = ("/workspace", "/tmp", "/dev/shm")
-
 
 class AsyncSandboxCopy(NamedTuple):
     """A copy of a sandbox, and the copies of the kernels that were asked for, in their order."""
@@ -35,16 +30,12 @@ async def forks(box: AsyncSandbox, count: int, kernels: list[AsyncKernel], *, sa
     try:
         for kernel in kernels:
             snapshots += [await kernel.snapshot()]
-        with tempfile.TemporaryDirectory(prefix="leeward-fork-") as folder:  # which only this user can read
-            for number, each in enumerate(_FOLDERS):
-                await box.files.export_tar(each, f"{folder}/{number}.tar")
-            for _ in range(count):
-                copy = AsyncSandboxCopy(box.unopened_copy(), [])
-                made.append(copy)
-                for number, each in enumerate(_FOLDERS):
-                    await copy.sandbox.files.import_tar(f"{folder}/{number}.tar", each)
-                for snapshot in snapshots:
-                    copy.kernels.append(await copy.sandbox.kernel(snapshot=snapshot, same_random=same_random))
+        for _ in range(count):
+            copy = AsyncSandboxCopy(box.unopened_copy(), [])
+            made.append(copy)
+            await copy.sandbox.copy_files(box)
+            for snapshot in snapshots:
+                copy.kernels.append(await copy.sandbox.kernel(snapshot=snapshot, same_random=same_random))
     except BaseException:
         for copy in made:
             await copy.sandbox.close()

@@ -94,6 +94,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         user (str): who runs in the image: a name of the image's or a number; the image's own by default.
         held (bool): the daemon ends the sandbox when this program ends, however it ends, until `detach`; where a copy of
             a folder has changes, its processes, and the sandbox ten minutes later.
+        sleeps (bool): when it was idle for too long it sleeps, as by `pause`, in place of its end; it ends if it can't.
         metadata (Mapping[str, str]): texts that `info` and `list` show; at most 64 entries, 16 KiB.
     """
 
@@ -386,8 +387,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         """
         Open *count* sandboxes that are copies of this one: with its options, what is in /workspace, /tmp and /dev/shm, and
         copies of these *kernels* of its, in this order, which share the memory that none of them writes. Programs aren't
-        copied. The files pass through this program, and are taken after the kernels' states: what changes meanwhile may be
-        old or new. Named pipes, sockets and links that could lead out of the three folders are left out.
+        copied. The files are taken after the kernels' states: what changes meanwhile may be old or new.
 
         Args:
             count: how many.
@@ -411,6 +411,10 @@ class AsyncSandbox(AsyncOverlayCalls):
         made = AsyncSandbox(socket=self.socket)
         made._fields, made._packages = self._fields, self._packages
         return made
+
+    async def copy_files(self, source: AsyncSandbox) -> None:
+        """Make here what *source* has in its writable folders; RequestRejected if it doesn't fit, or something is here."""
+        await self.ask("sandbox_copy", {"source": await source._named()})
 
     @property
     def socket(self) -> str:
@@ -451,6 +455,17 @@ class AsyncSandbox(AsyncOverlayCalls):
     async def set_timeout(self, seconds: float) -> None:
         """Have the daemon end the sandbox *seconds* from now: `extend` with a lifetime."""
         await self.extend(lifetime=seconds)
+
+    async def pause(self) -> None:
+        """
+        Let the sandbox sleep: the daemon keeps its files and the states of its kernels, and it has no process and no worker.
+        The next call wakes it, its kernels as they were; `info` and `extend` don't. It doesn't end by being idle meanwhile.
+
+        Raises:
+            RequestRejected: programs run in it, or it shows folders of the host, has a home or an image.
+            SnapshotFailed: a kernel has what can't be taken. It is as it was.
+        """
+        await self.ask("sandbox_pause", {})
 
     async def kill(self) -> None:
         """End the sandbox, and return when none of its processes is left. Calls that wait raise SandboxOver."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import TYPE_CHECKING, NamedTuple
 
 from leeward.client.process import Kernel
@@ -12,10 +11,6 @@ from leeward.errors import DaemonError
 if TYPE_CHECKING:
     from leeward.client.sandbox import Sandbox
     from leeward.client.snapshot import Snapshot
-
-#: The folders whose files a sandbox has for itself.
-_FOLDERS = ("/workspace", "/tmp", "/dev/shm")
-
 
 class SandboxCopy(NamedTuple):
     """A copy of a sandbox, and the copies of the kernels that were asked for, in their order."""
@@ -36,16 +31,12 @@ def forks(box: Sandbox, count: int, kernels: list[Kernel], *, same_random: bool)
     try:
         for kernel in kernels:
             snapshots += [kernel.snapshot()]
-        with tempfile.TemporaryDirectory(prefix="leeward-fork-") as folder:  # which only this user can read
-            for number, each in enumerate(_FOLDERS):
-                box.files.export_tar(each, f"{folder}/{number}.tar")
-            for _ in range(count):
-                copy = SandboxCopy(box.unopened_copy(), [])
-                made.append(copy)
-                for number, each in enumerate(_FOLDERS):
-                    copy.sandbox.files.import_tar(f"{folder}/{number}.tar", each)
-                for snapshot in snapshots:
-                    copy.kernels.append(copy.sandbox.kernel(snapshot=snapshot, same_random=same_random))
+        for _ in range(count):
+            copy = SandboxCopy(box.unopened_copy(), [])
+            made.append(copy)
+            copy.sandbox.copy_files(box)
+            for snapshot in snapshots:
+                copy.kernels.append(copy.sandbox.kernel(snapshot=snapshot, same_random=same_random))
     except BaseException:
         for copy in made:
             copy.sandbox.close()

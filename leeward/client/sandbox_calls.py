@@ -57,6 +57,7 @@ class OpenOptions(Limiting, PlaceOptions, total=False):
     idle: float | None
     lifetime: float | None
     held: bool
+    sleeps: bool
     metadata: Mapping[str, str] | None
     show_secrets: bool
     own_home: bool
@@ -136,7 +137,7 @@ def open_fields(**options: Unpack[OpenOptions]) -> dict[str, Any]:
         own = {"fetch_policy": None if fetching is None else dict(fetching) or {"allowed_domains": []},
                "metadata": dict(given.get("metadata") or {}),
                **{name: list(given.get(name, ())) for name in ("hide", "protect", "pin")},
-               **{name: given.get(name) for name in ("show_secrets", "held", "own_home", "image", "user")}}
+               **{name: given.get(name) for name in ("show_secrets", "held", "sleeps", "own_home", "image", "user")}}
         files = given.get("files")
         if files is not None:
             limits = {**common.get("limits", {}), "files": parse_size(files) if isinstance(files, str) else files}

@@ -22,7 +22,23 @@ from leeward.wire.sandbox_fields import MAX_FACTS, MAX_WRITE
 _FIRST = b"leeward snapshot 1\n"
 _LENGTH = struct.Struct(">I")
 _MOST_HEAD, _MOST_VALUES = MAX_FACTS + (64 << 10), 4096
-_KINDS = {"key": dict, "sizes": list, "facts": bytes, "made": float}
+_KINDS = {"key": (dict,), "sizes": (list,), "facts": (bytes,), "made": (float, int)}
+
+
+#: Bytes of the hash at a file's end.
+DIGEST_SIZE = hashlib.sha256().digest_size
+
+
+def told_of(facts: bytes) -> dict[str, Any]:
+    """The `python`, `packages` and `lost` of a file's facts; SnapshotFailed if they aren't that."""
+    try:
+        found = unpack(facts, _MOST_VALUES, _MOST_VALUES)
+    except PeerError:
+        found = None
+    if not isinstance(found, dict) or {"python": str, "packages": dict, "lost": list} != {
+            name: type(value) for name, value in found.items()}:
+        raise SnapshotFailed("what the file tells of its snapshot can't be read")
+    return found
 
 
 def facts_of(python: str, packages: Mapping[str, str], lost: list[str]) -> bytes:
@@ -72,7 +88,7 @@ class SnapshotReader:
         except PeerError:
             raise SnapshotFailed("the file's head can't be read") from None
         if not isinstance(self.head, dict) or self.head.keys() != _KINDS.keys() or any(
-                type(self.head[name]) is not kind for name, kind in _KINDS.items()) or any(
+                type(self.head[name]) not in kinds for name, kinds in _KINDS.items()) or any(
                 type(each) is not int for each in self.head["sizes"]):
             raise SnapshotFailed("the file's head isn't that of a snapshot")
 

@@ -65,6 +65,7 @@ class Ways:
     landlocked: bool  # whether the setup creates a Landlock ruleset for the inits
     rehearse: bool  # whether runners rehearse
     carried: porter.Carried  # what a porter needs to know about the view
+    warm: bool  # whether interpreters may begin as copies of a state
 
 
 def ways(plan: WorkerPlan) -> Ways:
@@ -75,12 +76,12 @@ def ways(plan: WorkerPlan) -> Ways:
     kept = Kept(_runner_namespaces(), filter=plan.init_seccomp, way=made.table, ends=birth.ENDS,
                 beside=others_ways if plan.enterable else [], once=made.once)
     return Ways(settling(plan), made, others[-1][1] if others else None, kept, plan.landlock.abi > 0, plan.rehearse,
-                porter.carried(plan))
+                porter.carried(plan), plan.warm)
 
 
 def begin_early(ways: Ways) -> None:
     """Lay out what a runner needs to begin in C, if runners can. Called in the zygote, when `inside` is ready."""
-    renew = inside.begin_early(Pipes, JOB, REPLY) if _begins_in_c() else None
+    renew = inside.begin_early(Pipes, JOB, REPLY) if _begins_in_c() and not ways.warm else None
     if renew is not None:
         ways.kept.begin_early(BIRTH, ways.birth.ready, renew)
 
@@ -119,8 +120,9 @@ def main(channel: int, ways: Ways) -> None:
     if born is not None and born.beside == Kind.PORTER:
         porter.main(ways.carried, born)
     elif born is not None:
-        of = ways.beside if born.beside and ways.beside is not None else ways.birth
-        runner.main(of, born, rehearse=ways.rehearse and not born.hurried)
+        beside = ways.beside or ways.birth
+        runner.main(beside if born.beside else ways.birth, born, (ways.birth.ready, beside.ready),
+                    rehearse=ways.rehearse and not born.hurried, warm=ways.warm)
 
 
 def settling(plan: WorkerPlan) -> Template:

@@ -16,7 +16,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from leeward._native.beneath import open_beneath
 from leeward.crossing import layers, walk
@@ -100,7 +100,7 @@ def copy(source: int, into: int, room: _Room) -> None:
         with opened(fd):
             if path != b".":
                 os.mkdir(path, 0o700, dir_fd=into)
-            folders.append((path, os.fstat(fd), _attributes(fd)))
+            folders.append((path, os.fstat(fd), attributes(fd)))
             for name in map(os.fsencode, os.listdir(fd)):
                 inner = name if path == b"." else path + b"/" + name
                 try:
@@ -115,9 +115,9 @@ def copy(source: int, into: int, room: _Room) -> None:
                         linked.update({about.st_ino: inner} if about.st_nlink > 1 else {})
                 except FileNotFoundError:
                     continue
-    for path, about, attributes in reversed(folders):  # the innermost first: a new entry changes its folder's mtime
+    for path, about, own in reversed(folders):  # the innermost first: a new entry changes its folder's mtime
         with opened(os.open(path, _FOLDER | os.O_CLOEXEC, dir_fd=into)) as fd:
-            _dress(fd, about, attributes)
+            dress(fd, about.st_mode, times_of(about), own)
 
 
 def _copy_one(source: int, folder: int, name: bytes, path: bytes, about: os.stat_result, into: int,
@@ -128,7 +128,8 @@ def _copy_one(source: int, folder: int, name: bytes, path: bytes, about: os.stat
             out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=into)
             with opened(out):
                 _copy_content(fd, out, room)
-                _dress(out, os.fstat(fd), _attributes(fd))
+                found = os.fstat(fd)
+                dress(out, found.st_mode, times_of(found), attributes(fd))
     elif stat.S_ISLNK(mode):
         os.symlink(os.readlink(name, dir_fd=folder), path, dir_fd=into)
     else:  # of devices only a whiteout may be made; a FIFO or a socket has no content
@@ -136,12 +137,20 @@ def _copy_one(source: int, folder: int, name: bytes, path: bytes, about: os.stat
         if not stat.S_ISCHR(mode):
             os.chmod(path, stat.S_IMODE(mode), dir_fd=into)
     if not stat.S_ISREG(mode):
-        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns), dir_fd=into, follow_symlinks=False)
+        os.utime(path, ns=times_of(about), dir_fd=into, follow_symlinks=False)
 
 
 def _copy_content(fd: int, out: int, room: _Room) -> None:
-    size, at = os.fstat(fd).st_size, 0
+    size = os.fstat(fd).st_size
     os.ftruncate(out, size)
+    for at, data in pieces(fd, size):
+        room.take(-(-len(data) // 4096) * 4096)
+        put(out, at, data)
+
+
+def pieces(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """The content of a file below *size*, without its holes: pieces of at most 256 KiB, each with its place."""
+    at = 0
     while at < size:
         try:
             at = os.lseek(fd, at, os.SEEK_DATA)
@@ -152,22 +161,31 @@ def _copy_content(fd: int, out: int, room: _Room) -> None:
         data = os.pread(fd, min(_CHUNK, os.lseek(fd, at, os.SEEK_HOLE) - at, size - at), at)
         if not data:
             break
-        room.take(-(-len(data) // 4096) * 4096)
-        done = 0
-        while done < len(data):
-            done += os.pwrite(out, data[done:], at + done)
+        yield at, data
         at += len(data)
 
 
-def _attributes(fd: int) -> list[tuple[str, bytes]]:
+def put(fd: int, at: int, data: bytes) -> None:
+    """Write all of *data* at *at*."""
+    done = 0
+    while done < len(data):
+        done += os.pwrite(fd, data[done:], at + done)
+
+
+def attributes(fd: int) -> list[tuple[str, bytes]]:
     return [(name, os.getxattr(fd, name)) for name in os.listxattr(fd) if name.startswith("user.")]
 
 
-def _dress(fd: int, about: os.stat_result, attributes: Sequence[tuple[str, bytes]]) -> None:
-    for name, value in attributes:
+def dress(fd: int, mode: int, times: tuple[int, int], own: Sequence[tuple[str, bytes]]) -> None:
+    """Give a file or folder its mode, its times of access and change in nanoseconds, and its own attributes."""
+    for name, value in own:
         os.setxattr(fd, name, value)
-    os.fchmod(fd, stat.S_IMODE(about.st_mode))
-    os.utime(fd, ns=(about.st_atime_ns, about.st_mtime_ns))
+    os.fchmod(fd, stat.S_IMODE(mode))
+    os.utime(fd, ns=times)
+
+
+def times_of(about: os.stat_result) -> tuple[int, int]:
+    return about.st_atime_ns, about.st_mtime_ns
 
 
 def _throw_away(scratch: int, number: int, path: str | bytes) -> None:

@@ -27,7 +27,7 @@ from leeward._native.keeper_loop import Born, Way
 from leeward._native.mounts import MountAttr
 from leeward._native.steps import Block, Call, Cell, Table, returns
 from leeward.base.dataclass import dataclass
-from leeward.crossing import birth, home_folder, layers, overlay_states, veil, walk
+from leeward.crossing import birth, home_folder, layers, overlay_states, scratch_copies, veil, walk
 from leeward.errors import LeewardError
 from leeward.isolation import descriptors, landlock
 from leeward.isolation.plan import WorkerPlan
@@ -50,12 +50,12 @@ _READ_SEARCH, _FILES, _MOUNTS = 1 << 2, 0b1110, 0b1110 | 1 << 21
 @dataclass(frozen=True, slots=True)
 class Carried:
     handled: int  # rights on files that the sandbox's ruleset denies unless a rule allows them; 0 without Landlock
-    scratch: str  # the folder of the scratch file system that lies over its root
+    folders: tuple[str, ...]  # of the scratch file system; the first one lies over its root
     steps: int  # the number of a porter's steps
 
 
 def carried(plan: WorkerPlan) -> Carried:
-    return Carried(plan.landlock.fs, plan.view.scratch.targets[0], len(way(plan).table.steps))
+    return Carried(plan.landlock.fs, plan.view.scratch.targets, len(way(plan).table.steps))
 
 
 def way(plan: WorkerPlan) -> Way:
@@ -92,7 +92,7 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
     rows: list[dict[str, Any]] = order["mounts"]
     own: dict[str, Any] | None = order["home"]
     has_home = own is not None and bool(own["path"])
-    trees = iter(layers.scratch_trees(carried.scratch, sum(row["overlay"] for row in rows) + has_home))
+    trees = iter(layers.scratch_trees(carried.folders[0], sum(row["overlay"] for row in rows) + has_home))
     deep = [row for row in rows if row["deep"]]
     if own is not None and own["deep"]:
         deep.insert(0, {"target": own["path"], "file": False})
@@ -237,6 +237,17 @@ def _covered(carried: Carried, order: dict[str, Any]) -> dict[str, Any]:
     return {"ok": True}
 
 
+def _give(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    _bare(_FILES)
+    scratch_copies.give(carried.folders, fds[0])
+    return {"ok": True}
+
+
+def _take(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    _bare(_FILES)
+    return {"made": scratch_copies.take(carried.folders, fds[0])}
+
+
 def _connect(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     """Give a socket that is connected to a port in the keeper's network, the sandbox's; none if nobody listens."""
     _bare(0)
@@ -254,4 +265,4 @@ def _connect(carried: Carried, order: dict[str, Any], fds: list[int], given: lis
 
 
 _ORDERS = {"mount": _mount, "cover": _cover, "diff": _diff, "read": _read, "keep": _keep, "restore": _restore,
-           "discard": _discard, "connect": _connect}
+           "discard": _discard, "connect": _connect, "give": _give, "take": _take}

@@ -35,6 +35,10 @@ _OPAQUE = "user.overlay.opaque"
 _CHUNK = 1 << 18
 
 
+class Replaced(LeewardError):
+    """What was a regular file isn't one any more, or is another one."""
+
+
 @contextlib.contextmanager
 def opened(fd: int) -> Iterator[int]:
     """Close *fd* after the block."""
@@ -105,16 +109,16 @@ def _hides(upper: int, path: bytes) -> bool:
 
 
 def regular(upper: int, path: bytes) -> int:
-    """Open a regular file for reading. Its type is checked before it is opened."""
+    """Open a regular file for reading; Replaced if it isn't one. Its type is checked before it is opened."""
     with opened(open_beneath(upper, path, os.O_PATH | os.O_NOFOLLOW)) as look:
         about = os.fstat(look)
     if not stat.S_ISREG(about.st_mode):
-        raise LeewardError(f"{os.fsdecode(path)!r:.80} isn't a file any more")
+        raise Replaced(f"{os.fsdecode(path)!r:.80} isn't a file any more")
     fd = open_beneath(upper, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     found = os.fstat(fd)
     if (found.st_dev, found.st_ino) != (about.st_dev, about.st_ino):
         os.close(fd)
-        raise LeewardError(f"{os.fsdecode(path)!r:.80} was replaced meanwhile")
+        raise Replaced(f"{os.fsdecode(path)!r:.80} was replaced meanwhile")
     return fd
 
 

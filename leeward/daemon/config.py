@@ -31,6 +31,7 @@ class Environment:
     preload: tuple[str, ...] = ()
     min: int = 1
     max: int = 4
+    warm: str = ""
 
 
 @dataclass(frozen=True, slots=True)

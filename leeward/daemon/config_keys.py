@@ -353,6 +353,8 @@ ENVIRONMENT_KEYS: dict[str, Key] = {
     "min": Key(whole(1, 256), "workers that stand while the environment is in use"),
     "max": Key(whole(1, 256), "workers at most: further ones are made while requests wait, and for sessions and"
                               " sandboxes"),
+    "warm": Key(path, "a file of Python code that runs once, in a sandbox: each job, session and kernel begins as a copy"
+                      " of the process that it leaves; \"\" for none. The file and all folders above it as for `path`"),
 }
 
 PROFILE_KEYS: dict[str, Key] = {

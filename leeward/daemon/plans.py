@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from leeward.base.dataclass import replace
 from leeward.daemon.config import Config, Environment, quotas
-from leeward.daemon.pool.begin import Settings, is_routed
+from leeward.daemon.pool.begin import Settings, WarmCode, is_routed
 from leeward.daemon.serving.profiles import owners_home, unknown_egress
 from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
 from leeward.isolation import interpreter, ownership
@@ -119,6 +119,8 @@ class Plans:
                              " `leeward env create` makes others")
         if isinstance(found, LeewardError):
             raise PoolFailed(f"environment {name!r}: {found}")
+        if isinstance(asked, Environment) and asked.warm:
+            settings = replace(settings, warming=_warm_code(name, asked.warm, settings))
         return replace(settings, host=found, python_env=found.env, preload=asked.preload, pool_size=asked.min,
                        room=asked.max - asked.min, max_sessions=asked.max, bound=f"`max` of {bound}")
 
@@ -134,6 +136,25 @@ class Plans:
             settings = replace(settings, pool_size=few.min, room=few.max - few.min, max_sessions=few.max,
                                bound=f"{few.max} for each policy of egress")
         return replace(settings, egress=policy)
+
+
+#: Bytes of an environment's code that runs once, at most.
+_MOST_WARM = 1 << 20
+
+
+def _warm_code(name: str, path: str, settings: Settings) -> WarmCode:
+    """The code of the file *path* of the environment *name*; PoolFailed if it can't be had, or others can write it."""
+    try:
+        if settings.fresh_layout:
+            raise BadRequest("warm: copies of a state have its address layout, and fresh_layout allows no two jobs the same")
+        ownership.check(path, "warm")
+        with open(path, "rb") as file:
+            code = file.read(_MOST_WARM + 1)
+        if len(code) > _MOST_WARM:
+            raise BadRequest(f"warm {path!r}: it has more than {_MOST_WARM} bytes")
+    except (LeewardError, OSError) as error:
+        raise PoolFailed(f"environment {name!r}: {error}") from None
+    return WarmCode(path, code)
 
 
 def _for_guests(profile: Profile, config: Config) -> Profile:

@@ -119,15 +119,17 @@ def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1, native: Native =
     not -1, is for a session's branches and snapshots, which *native* makes; other jobs close it. Waiting leaves the
     processor to the daemon's answer; an exit would make it wait for the teardown of five namespaces.
     """
-    me = os.getpid()
-    pipes = _pipes(lay, job_fd, reply_fd, last=True)
-    _serve(pipes, pipes.take, me, job_fd, reply_fd, door, native)
+    while True:
+        me = os.getpid()
+        pipes = _pipes(lay, job_fd, reply_fd, last=True)
+        door = native.begin(_serve(pipes, pipes.take, me, job_fd, reply_fd, door, native))
 
 
 def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
     """As `serve`, for a job whose frame was taken in C, after `begin_early`."""
     assert _laid is not None
     _serve(_laid, _laid.taken, _PID, job_fd, reply_fd, -1, NONE)
+    os._exit(0)
 
 
 def serve_in_image(body: bytes, job_fd: int, reply_fd: int, door: int) -> NoReturn:
@@ -141,6 +143,7 @@ def serve_in_image(body: bytes, job_fd: int, reply_fd: int, door: int) -> NoRetu
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper: the interpreter made it
     _serve(_NoPipes(), lambda: body, os.getpid(), job_fd, reply_fd, door, NONE)
+    os._exit(0)
 
 
 class _NoPipes:
@@ -156,7 +159,8 @@ def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
 
 
 def _serve(pipes: Pipes | _NoPipes, take: Callable[[], bytes | None], me: int, job_fd: int, reply_fd: int,
-           door: int, native: Native) -> NoReturn:
+           door: int, native: Native) -> int:
+    """Serve the first frame. Returns only in a copy that waits for a first frame of its own, what its loader was told."""
     shown: showing.Showing | None = None
     try:
         body = take()
@@ -180,7 +184,7 @@ def _serve(pipes: Pipes | _NoPipes, take: Callable[[], bytes | None], me: int, j
             if end is program.IN_ORDER:
                 pipes.finish()
         elif body == wire.SESSION:
-            session.serve(main, _read, job_fd, reply_fd, doorway, native)
+            return session.serve(main, _read, job_fd, reply_fd, doorway, native)
         elif body == wire.FILE_CALLS:
             file_calls.serve(_read, job_fd, reply_fd)
         else:
@@ -189,7 +193,7 @@ def _serve(pipes: Pipes | _NoPipes, take: Callable[[], bytes | None], me: int, j
     except KeyboardInterrupt as error:  # in leeward's code, before the job's first line or after its last
         answer.deafen()
         end, wanted = program.raised(error.with_traceback(None)), workspace_files.NOTHING
-    _reply(me, reply_fd, end, wanted, shown)
+    return _reply(me, reply_fd, end, wanted, shown)
 
 
 @point("descriptors.settle")

@@ -58,15 +58,18 @@ _OUT, _ERR = 1, 2
 
 
 def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
-          doorway: BranchSocket, native: snapshots.Native) -> NoReturn:
-    """Run job after job, until the daemon closes the pipe. Never returns."""
+          doorway: BranchSocket, native: snapshots.Native) -> int:
+    """
+    Run job after job, until the daemon closes the pipe. Returns only in a copy that begins as a fresh process does, with
+    what its loader was told.
+    """
     interrupts = program.Interrupts()
     sources = tracebacks.Sources()
-    _leave_stdin_open()
+    leaves = _leave_stdin_open()
     if doorway.above:
         snapshots.offer_hook()
-    signal.signal(signal.SIGURG, awaiting.nudged)
-    signal.signal(signal.SIGINT, interrupts)
+    handlers = {number: signal.signal(number, handler)
+                for number, handler in ((signal.SIGURG, awaiting.nudged), (signal.SIGINT, interrupts))}
     me = os.getpid()
     number = 0
     while (body := _next(read, job_fd, interrupts)) is not None:
@@ -83,10 +86,21 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
             _reply(reply_fd, end)
             continue
         if body in (wire.TAKE, wire.LOAD, wire.LOAD_SAME):
-            end = _take(doorway, native) if body == wire.TAKE else _load(doorway, native, same=body == wire.LOAD_SAME)
+            end = (_take(doorway, native) if body == wire.TAKE else
+                   _load(doorway, native, wire.SAME_RANDOM if body == wire.LOAD_SAME else 0))
             me = os.getpid()  # a copy has a number of its own
             _reply(reply_fd, end)
             continue
+        if body == wire.TAKE_WARM:
+            warm = _take_warm(doorway, native)
+            if isinstance(warm, program.End):
+                _reply(reply_fd, warm)
+                continue
+            for signum, handler in handlers.items():
+                signal.signal(signum, handler)
+            builtins.__dict__.update(leaves)
+            snapshots.resume(warm)
+            return warm.word
         snapshots.reap()
         number += 1
         name = f"<job {number}>"
@@ -133,10 +147,18 @@ def _take(doorway: BranchSocket, native: snapshots.Native) -> program.End:
     return program.IN_ORDER
 
 
-def _load(doorway: BranchSocket, native: snapshots.Native, *, same: bool) -> program.End:
+def _take_warm(doorway: BranchSocket, native: snapshots.Native) -> program.End | snapshots.Taken:
+    """As `_take`. Returns the result here; and in each copy what `resume` needs."""
+    try:
+        return snapshots.take(doorway.received(_OF_TAKE, 1), doorway.above, native) or program.IN_ORDER
+    except BaseException as error:
+        return program.raised(error)
+
+
+def _load(doorway: BranchSocket, native: snapshots.Native, word: int) -> program.End:
     """Become the copy of a snapshot. Returns only why that can't be."""
     try:
-        snapshots.load(doorway.received(_OF_LOAD, 1), native, same=same)
+        snapshots.load(doorway.received(_OF_LOAD, 1), native, word)
     except BaseException as error:
         return program.raised(error)
 
@@ -154,10 +176,12 @@ class Leave:
         raise SystemExit(code)
 
 
-def _leave_stdin_open() -> None:
-    for name in ("exit", "quit"):
-        if hasattr(builtins, name):
-            setattr(builtins, name, Leave(name))
+def _leave_stdin_open() -> dict[str, object]:
+    """Set `exit` and `quit`, and return what they were."""
+    before = {name: getattr(builtins, name) for name in ("exit", "quit") if hasattr(builtins, name)}
+    for name in before:
+        setattr(builtins, name, Leave(name))
+    return before
 
 
 def _run(body: bytes, name: str, main: types.ModuleType,
@@ -262,7 +286,7 @@ class BranchSocket:
 
     def received(self, count: int, more: int = 0) -> list[int]:
         """The descriptors that the daemon has sent: *count*, and up to so many *more*; OSError otherwise."""
-        return _received(self._door, count, more)
+        return received(self._door, count, more)
 
     def fork(self, job_fd: int, reply_fd: int) -> bool:
         """
@@ -312,7 +336,8 @@ def _middle(gate: int) -> None:
     os.close(gate)
 
 
-def _received(door: int, count: int, more: int = 0) -> list[int]:
+def received(door: int, count: int, more: int = 0) -> list[int]:
+    """The descriptors that the daemon has sent on *door*: *count*, and up to so many *more*; OSError otherwise."""
     channel = _socket.socket(fileno=os.dup(door))
     try:
         _, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(_ENDS * 4), _socket.MSG_CMSG_CLOEXEC

@@ -53,11 +53,15 @@ _writers: list[tuple[int, int]] = []
 
 
 class Native(NamedTuple):
-    """The two calls in C: _native/state.py."""
+    """
+    The two calls in C: _native/state.py. `begin` tells the daemon that a copy waits for its first frame, given the number
+    that was loaded with it, and returns its door or -1.
+    """
 
     dump: Callable[[int, int, int, int, int, int], int]
     load: Callable[[int, int, int], NoReturn]
     known: bool  # whether this machine's processor is
+    begin: Callable[[int], int]
 
 
 def _none(*_: int) -> NoReturn:
@@ -65,7 +69,7 @@ def _none(*_: int) -> NoReturn:
 
 
 #: Of a process without a door, by which nobody asks it for snapshots.
-NONE = Native(_none, _none, known=False)
+NONE = Native(_none, _none, known=False, begin=_none)
 
 
 class OpenFile(NamedTuple):
@@ -84,7 +88,7 @@ class Taken(NamedTuple):
     files: list[OpenFile]
     folder: str
     random: Any = None  # the state of `random`, which a fork seeds anew
-    same: bool = False  # its random numbers go on
+    word: int = 0  # what its loader was told: bits of the wire's
 
 
 class CantTake(OSError):
@@ -227,8 +231,8 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
         _close((*ours, *theirs))
         raise
     if not middle:
-        same = _become_state(ours, theirs, scratch, native)
-        return taken._replace(same=same)  # in a copy, which has none of these descriptors
+        word = _become_state(ours, theirs, scratch, native)
+        return taken._replace(word=word)  # in a copy, which has none of these descriptors
     try:
         _close((gate_read, number_write))
         number = os.read(number_read, _NUMBER.size)
@@ -268,15 +272,15 @@ def _close(fds: Iterable[int]) -> None:
         os.close(fd)
 
 
-def _become_state(others: list[int], ours: tuple[int, ...], scratch: int, native: Native) -> bool:
+def _become_state(others: list[int], ours: tuple[int, ...], scratch: int, native: Native) -> int:
     """
     In the child: have another process write the state, so that no job is its parent, and end. Returns in copies, as
-    `Taken.same`.
+    `Taken.word`.
     """
     gate, number, orders, answers, *memory = ours
     try:
         _close(others)
-        return bool(native.dump(orders, answers, scratch, memory[0] if memory else -1, gate, number))
+        return native.dump(orders, answers, scratch, memory[0] if memory else -1, gate, number)
     except BaseException:
         os._exit(_LOST)
 
@@ -284,13 +288,13 @@ def _become_state(others: list[int], ours: tuple[int, ...], scratch: int, native
 # --- loading --------------------------------------------------------------------------
 
 
-def load(files: list[int], native: Native, *, same: bool) -> NoReturn:
+def load(files: list[int], native: Native, word: int) -> NoReturn:
     """
-    Become a copy of the state in the first of *files*; a second one is the memory of that one's zygote. *same*: its random
-    numbers go on as they were. Returns only by an OSError, which says why not.
+    Become a copy of the state in the first of *files*; a second one is the memory of that one's zygote. *word*: bits of the
+    wire's. Returns only by an OSError, which says why not.
     """
     file, *memory = files
-    native.load(file, memory[0] if memory else -1, same)
+    native.load(file, memory[0] if memory else -1, word)
 
 
 def resume(taken: Taken) -> None:
@@ -299,7 +303,7 @@ def resume(taken: Taken) -> None:
     threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
     os.chdir(taken.folder)
     _open_files(taken.files)
-    if not taken.same:
+    if not taken.word & wire.SAME_RANDOM:
         for name, renew in reseeding.sources():
             if name in sys.modules:
                 with contextlib.suppress(AttributeError):  # a module of the job's own, with such a name

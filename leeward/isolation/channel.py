@@ -58,13 +58,12 @@ class Channel:
         Send one message, with copies of the descriptors *fds*, which the caller still owns. OSError if the peer is
         gone, or (non-blocking) its queue is full.
         """
-        data = control.encode(message)
+        self.send_raw(control.encode(message), fds)
+
+    def send_raw(self, data: bytes, fds: Sequence[int] = ()) -> None:
+        """Send a datagram that isn't a control message; otherwise as `send`."""
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         self.socket.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
-
-    def send_raw(self, data: bytes) -> None:
-        """Send the plan: one datagram that isn't a control message."""
-        self.socket.sendall(data)
 
     def receive(self) -> tuple[control.Message, list[int]] | None:
         """

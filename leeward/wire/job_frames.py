@@ -72,6 +72,11 @@ BRANCH_FRAME = HEADER.pack(len(BRANCH)) + BRANCH
 #: numbers.
 TAKE, LOAD, LOAD_SAME = SESSION + b"\7", SESSION + b"\x08", SESSION + b"\x09"
 TAKE_FRAME, LOAD_FRAME, LOAD_SAME_FRAME = (HEADER.pack(len(each)) + each for each in (TAKE, LOAD, LOAD_SAME))
+#: The same for a state whose copies wait for their first frame, as every fresh process does.
+TAKE_WARM = SESSION + b"\x0a"
+TAKE_WARM_FRAME = HEADER.pack(len(TAKE_WARM)) + TAKE_WARM
+#: What a copy's loader is told: bits.
+SAME_RANDOM, BESIDE = 1, 2
 #: What is told of a snapshot: packages, lost descriptors.
 MAX_PACKAGES, MAX_LOST = 512, 64
 #: What the body of a session's frame with variables begins with.

@@ -19,7 +19,7 @@ _INFO = {
     "metadata": "map of text to text", "age": "float", "idle": "float", "unused": "float", "left": "float", "held": "bool",
     "processes": "int", "calls": "int", "memory_limit": "int", "memory_peak": "int",
     "memory": "int", "cpu_time": "float", "oom_kills": "int", "forks_refused": "int", "denied": "map of text to int",
-    "mounts?": "array of map",
+    "mounts?": "array of map", "asleep": "bool",
 }
 #: The end of a fetch: a response, or why there is none.
 _FETCHED = {
@@ -61,6 +61,8 @@ class SandboxOpen(ClientRequest):
                             default=0.0, shown="the daemon's")
     held: bool = field(
         fields.flag, "it ends when this connection does, as `parted`, until a `sandbox_extend` with `detach`", default=False)
+    sleeps: bool = field(
+        fields.flag, "when it was idle for too long it sleeps, as by `sandbox_pause`; it ends if it can't", default=False)
     env: Mapping[str, str] = field(
         fields.env, "variables of every process in it, beside the sandbox's own; bounds as for `execute`",
         default_factory=dict)
@@ -123,9 +125,21 @@ class SandboxExtend(SandboxRequest):
     detach: bool = field(fields.flag, "the sandbox isn't held by a connection any more", default=False)
 
 
+@operation("sandbox_pause", answers={}, admits="job")
+class SandboxPause(SandboxRequest):
+    """Let *sandbox* sleep: it has no process and no worker until the next request about it."""
+
+
 @operation("sandbox_kill", answers={})
 class SandboxKill(SandboxRequest):
     """End every process in a sandbox, and the sandbox."""
+
+
+@operation("sandbox_copy", answers={"made": "int"}, admits="job")
+class SandboxCopy(SandboxRequest):
+    """Make in *sandbox* the files that another sandbox of this user has in its writable folders."""
+
+    source: str = field(ours.sandbox, "the id of the other one")
 
 
 @operation("sandbox_execute", answers=RESULT, admits="job")

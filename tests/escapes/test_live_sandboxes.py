@@ -57,6 +57,10 @@ def test_c175_a_strangers_sandbox_cannot_be_used(wire: Wire):
             assert "sandbox_over" == answer["kind"], (op, name, answer)
             assert answer["reason"] in ("unknown", "restart"), answer
     assert [] == stranger.ask("sandbox_list")["sandboxes"]
+    theirs = stranger.box()
+    for name in (box, *near):
+        assert "sandbox_over" == stranger.ask("sandbox_copy", sandbox=theirs, source=name)["kind"]
+    assert b"" == stranger.command(theirs, "ls", "-A")["stdout"]
 
     assert f"{secret}\n".encode() == owner.command(box, "cat", "secret")["stdout"]
     assert [False] == [row["over"] for row in owner.ask("process_list", sandbox=box)["processes"]

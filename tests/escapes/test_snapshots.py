@@ -98,6 +98,25 @@ def test_c496_a_copy_has_every_lock(daemon: LiveDaemon, tmp_path: Path) -> None:
             narrow.kernel(snapshot=snapshot)
 
 
+@BY_THE_JOB
+def test_c496_a_job_of_a_warm_environment_has_every_lock(tmp_path: Path) -> None:
+    """And nothing of what the code had in its sandbox, but its memory; what a job changes no other one has."""
+    (tmp_path / "warm.py").write_text("import os\nopen('/workspace/secret', 'w').close()\n"
+                                      "seen = [os.path.exists('/workspace/secret')]\n")
+    (tmp_path / "config.toml").write_text(f'[environments.cold]\n[environments.warm]\nwarm = "{tmp_path}/warm.py"\n')
+    with LiveDaemon(tmp_path, "--config", str(tmp_path / "config.toml")) as daemon, leeward.Client(daemon.socket) as client:
+        def printed(code: str, environment: str = "warm") -> str:
+            return client.execute(f"import os\nprint({code})", environment=environment).stdout_text
+
+        with control():  # there is something to be seen
+            assert "[True]\n" == printed("seen")
+        assert printed(LOCKS, "cold") == printed(LOCKS)
+        assert "[]\n" == printed("os.listdir('/workspace')")
+        assert "PermissionError" in client.execute("import os\nos.chroot('/')", environment="warm").stderr_text
+        assert client.execute("seen.append('mine')", environment="warm").ok
+        assert "[True]\n" == printed("seen")
+
+
 #: A child that gets a file, as one that tells the truth.
 GIVEN = "os.write(answers, facts); tell(answers, 8192); file = given(orders); "
 #: What a child says, and what its client reads.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,3 +82,20 @@ def test_the_command_writes_and_reads_files(daemon: LiveDaemon, saved: Path, tmp
     done("export", name, str(tmp_path / "copy"))
     assert saved.read_bytes() == (tmp_path / "copy").read_bytes()
     done("rm", name)
+
+
+def test_the_command_keeps_them(daemon: LiveDaemon, saved: Path, tmp_path: Path) -> None:
+    """Without a daemon they are shown and removed, too."""
+    def done(*words: str) -> str:
+        return run(daemon.socket, "snapshot", *words, "--store", str(tmp_path / "store")).stdout.decode().strip()
+
+    first = leeward.Snapshot.load(saved, daemon.socket)
+    kept = done("keep", first.id)
+    assert saved.read_bytes() == (tmp_path / "store" / kept).read_bytes()
+    first.remove()
+    assert [kept] == [json.loads(line)["snapshot"] for line in done("list", "--json").splitlines()]
+    second = done("import", kept)
+    assert json.loads(done("info", second, "--json"))["made"] == json.loads(done("info", kept, "--json"))["made"]
+    assert 2 == len(done("list").splitlines())
+    done("rm", second, kept)
+    assert ("", "") == (done("list", "--kept", "--json"), done("prune", "--days", "0"))

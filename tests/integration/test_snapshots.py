@@ -425,6 +425,15 @@ def test_a_fork_has_files_and_kernels_of_its_own(box: leeward.Sandbox) -> None:
         assert before == there(box)
 
 
+def test_what_is_only_reserved_takes_no_memory(daemon: LiveDaemon) -> None:
+    """Also where a page of it is zero again, so that all is searched: page tables would take more than the sandbox has."""
+    with leeward.Sandbox(socket=daemon.socket, memory="48M") as box, box.kernel() as kernel:
+        kernel.execute("import mmap\nkept = mmap.mmap(-1, 24 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)\n"
+                       "kept[0] = kept[8192] = kept[12 << 30] = 1\nkept[0] = 0")
+        with kernel.snapshot() as snapshot, box.kernel(snapshot=snapshot) as copy:
+            assert "(0, 1, 1)" == copy.execute("kept[0], kept[8192], kept[12 << 30]").value
+
+
 def test_a_fork_that_fails_leaves_nothing(box: leeward.Sandbox, tmp_path: Path) -> None:
     """A kernel that can't be taken; a sandbox whose files aren't all its own."""
     kernel = box.kernel()

@@ -120,6 +120,29 @@ assert 0 == loaded(what)
 """)
 
 
+def test_a_search_ends_when_nobody_waits() -> None:
+    """For a page that was written and is zero again, of eight tebibytes."""
+    assert "b''\n" == ran("""
+reserved = mmap.mmap(-1, 1 << 43, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)
+reserved[0] = 1
+reserved[0] = 0
+near, far = socket.socketpair()
+read, write = os.pipe()
+child = os.fork()
+if not child:
+    near.close()
+    os.close(read)
+    state.dump(far.fileno(), write, 0)
+far.close()
+os.close(write)
+os.read(read, 8)
+os.waitpid(child, 0)
+os.close(read)
+near.settimeout(30)
+print(near.recv(1))
+""")
+
+
 def test_shared_memory_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "shared").write_bytes(bytes(4096))
     said = ran(f"""

@@ -113,6 +113,9 @@ def in_order(with_descriptors: Asker, ask: Asker) -> None:
     for op in ("sandbox_list", "sandbox_info", "sandbox_extend"):
         ask(op, **({} if op == "sandbox_list" else {"sandbox": box}))
     ask("sandbox_execute", sandbox=box, code=b"open('a', 'w').write('text')", collect=["a"])
+    other = ask("sandbox_open")["sandbox"]
+    ask("sandbox_copy", sandbox=other, source=box)
+    ask("sandbox_pause", sandbox=other)
     ask("sandbox_fetch", sandbox=box, url="http://192.0.2.1/")
     with_descriptors("sandbox_connect", sandbox=box, port=8000)
     kernel = ask("kernel_open", sandbox=box)["kernel"]

@@ -189,7 +189,8 @@ def _keep_descriptors(plan: WorkerPlan) -> list[Step]:
     return [step for step in _layer["descriptors"](plan) if step.call is not Call.CLOSE_RANGE]
 
 
-def _close_the_daemons_ends(made: birth.Birth, born: Born, *, rehearse: bool) -> None:
+def _close_the_daemons_ends(made: birth.Birth, born: Born, reports: tuple[bytes, bytes], *, rehearse: bool,
+                            warm: bool) -> None:
     """
     As `runner.main`, but close only the daemon's ends of the runner's own pipes before: a runner that its keeper has
     left behind has to read the end of its job pipe.
@@ -201,7 +202,7 @@ def _close_the_daemons_ends(made: birth.Birth, born: Born, *, rehearse: bool) ->
                 os.close(fd)
         except OSError:
             continue
-    original("runner.main")(made, born, rehearse=rehearse)
+    original("runner.main")(made, born, reports, rehearse=rehearse, warm=warm)
 
 
 def _leave_open(fd: int) -> None:

@@ -5,12 +5,14 @@
  *
  * Run plain, under valgrind, and with the library's sources under ASan and UBSan. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "leeward.h"
 
@@ -192,6 +194,32 @@ static leeward_result *python(leeward_sandbox *box, int64_t kernel, const char *
 	return result;
 }
 
+/* A file has the state; one that was changed, and another one, are refused. */
+static void check_snapshot_files(leeward_handle *handle, leeward_sandbox *box, const char *snapshot)
+{
+	char path[] = "/tmp/leeward-checks-XXXXXX", again[LEEWARD_SNAPSHOT_ID];
+	int fd = mkstemp(path);
+	leeward_result *result;
+	int64_t copy;
+
+	CHECK(fd >= 0 && !close(fd) && !leeward_snapshot_save(handle, snapshot, path));
+	CHECK(!leeward_snapshot_load(handle, path, again) && strcmp(again, snapshot));
+	CHECK((copy = leeward_kernel_begin(box, again)) > 0);
+	result = python(box, copy, "print(x)", NULL);
+	CHECK(is(result->stdout_data, result->stdout_length, "[6]\n"));
+	leeward_free_result(result);
+	CHECK(!leeward_kernel_close(box, copy) && !leeward_snapshot_remove(handle, again));
+	CHECK((fd = open(path, O_RDWR)) >= 0 && pwrite(fd, "x", 1, lseek(fd, 0, SEEK_END) - 1) == 1 && !close(fd));
+	ERROR(LEEWARD_SNAPSHOT_FAILED, leeward_snapshot_load(handle, path, again));
+	CHECK(!truncate(path, 5000));
+	ERROR(LEEWARD_SNAPSHOT_FAILED, leeward_snapshot_load(handle, path, again));
+	CHECK(!remove(path));
+	ERROR(LEEWARD_SNAPSHOT_FAILED, leeward_snapshot_load(handle, path, again));
+	ERROR(LEEWARD_SNAPSHOT_FAILED, leeward_snapshot_load(handle, "/etc/passwd", again));
+	ERROR(LEEWARD_SNAPSHOT_FAILED, leeward_snapshot_save(handle, snapshot, "/proc/none/state"));
+	ERROR(LEEWARD_INVALID, leeward_snapshot_save(handle, snapshot, NULL));
+}
+
 static void check_snapshots(leeward_handle *handle, leeward_sandbox *box)
 {
 	char snapshot[LEEWARD_SNAPSHOT_ID];
@@ -212,9 +240,27 @@ static void check_snapshots(leeward_handle *handle, leeward_sandbox *box)
 	leeward_free_result(python(box, kernel, "import subprocess; p = subprocess.Popen(['sleep', '100'])", NULL));
 	ERROR(LEEWARD_SNAPSHOT_FAILED, leeward_kernel_snapshot(box, kernel, snapshot));
 	ERROR(LEEWARD_INVALID, leeward_kernel_rollback(box, kernel, "x"));
+	check_snapshot_files(handle, box, snapshot);
 	CHECK(!leeward_snapshot_remove(handle, snapshot));
 	ERROR(LEEWARD_SNAPSHOT_FAILED, leeward_snapshot_remove(handle, snapshot));
 	CHECK(!leeward_kernel_close(box, kernel) && !leeward_kernel_close(box, copy));
+}
+
+static void check_copies(leeward_handle *handle, leeward_sandbox *box)
+{
+	leeward_sandbox *other = leeward_sandbox_open(handle, NULL);
+	leeward_result *result;
+
+	CHECK(other);
+	leeward_free_result(python(box, 0, "open('kept', 'w').write('abc')", NULL));
+	CHECK(leeward_sandbox_copy_files(other, leeward_sandbox_id(box)) > 0);
+	result = python(other, 0, "print(open('kept').read())", NULL);
+	CHECK(is(result->stdout_data, result->stdout_length, "abc\n"));
+	leeward_free_result(result);
+	ERROR(LEEWARD_REJECTED, leeward_sandbox_copy_files(other, leeward_sandbox_id(box)));
+	ERROR(LEEWARD_INVALID, leeward_sandbox_copy_files(other, "x"));
+	CHECK(!leeward_sandbox_kill(other));
+	leeward_sandbox_detach(other);
 }
 
 static void check_python(leeward_sandbox *box, const char *path)
@@ -465,6 +511,7 @@ static void good(const char *path)
 	check_terminals(box);
 	check_python(box, path);
 	check_snapshots(handle, box);
+	check_copies(handle, box);
 	check_files(box);
 	check_search(box);
 	check_mounts(other);

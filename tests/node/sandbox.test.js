@@ -7,7 +7,7 @@ const fs = require('node:fs');
 const path = require('node:path');
 const { spawnSync } = require('node:child_process');
 const { Readable } = require('node:stream');
-const { Sandbox, SnapshotFailed } = require('../../leeward/clients/node/index.js');
+const { Sandbox, Snapshot, SnapshotFailed } = require('../../leeward/clients/node/index.js');
 const { socket, command, folder, rogueFor, thrown } = require('./support.js');
 
 /** A sandbox that goes with the test. */
@@ -299,6 +299,44 @@ test('a kernel is rolled back, and others begin with its snapshot', async (t) =>
   await assert.rejects(kernel.snapshot(), (error) => error instanceof SnapshotFailed && error.message.includes('waits'));
   await snapshot.remove();
   await assert.rejects(kernel.rollback(snapshot), SnapshotFailed);
+});
+
+test('a fork has files and kernels of its own', async (t) => {
+  const box = open(t, { env: { NAME: 'value' } });
+  const kernel = await box.kernel();
+  await kernel.execute("log = open('log', 'w')\nlog.write('abc')\nlog.flush()");
+  for (const { sandbox, kernels: [copy] } of await box.fork(2, [kernel])) {
+    t.after(() => sandbox.close());
+    await copy.execute("log.write('d')\nlog.flush()");
+    assert.equal((await sandbox.files.read('log')).toString(), 'abcd');
+    assert.equal((await sandbox.shell('echo $NAME')).stdoutText, 'value\n');
+  }
+  assert.equal((await box.files.read('log')).toString(), 'abc');
+  const attached = await Sandbox.attach(await box.id(), { socket });
+  await assert.rejects(attached.fork(), (error) => error.message.includes("can't be forked"));
+  await attached.detach();
+});
+
+test('a snapshot is saved and loaded, and a damaged file is refused', async (t) => {
+  const where = folder(t);
+  const file = path.join(where, 'state');
+  const box = open(t);
+  const kernel = await box.kernel();
+  await kernel.execute('x = [1]');
+  const first = await kernel.snapshot();
+  await first.save(file);
+  await first.remove();
+  assert.deepEqual([fs.statSync(file).mode & 0o777, fs.readdirSync(where)], [0o600, ['state']]);
+  const again = await Snapshot.load(file, { socket });
+  assert.deepEqual([again.python, again.made], [first.python, first.made]);
+  assert.equal((await (await box.kernel({ snapshot: again })).execute('x')).value, '[1]');
+  assert.equal(String(await Snapshot.find(again.id, { socket })), again.id);
+  await again.remove();
+  const data = fs.readFileSync(file);
+  for (const [spoiled, why] of [[data.subarray(0, -40), 'too early'], [Buffer.concat([data, data]), 'damaged'], [data.subarray(1), 'no snapshot']]) {
+    fs.writeFileSync(file, spoiled);
+    await assert.rejects(Snapshot.load(file, { socket }), (error) => error instanceof SnapshotFailed && error.message.includes(why));
+  }
 });
 
 test('files: what is written is there', async (t) => {

@@ -44,6 +44,8 @@
 #define SPACE (STACK + TEXT + 2 * PAGE)
 /* Runs that are written at once, at most: below the kernel's own limit. */
 #define VECTORS 256
+/* Of zeros one behind the other, after which they are let go. */
+#define EMPTY (64UL << 20)
 /* Beside pages: what the tables need of the file for one of the pages. */
 #define A_PAGE (PAGE + sizeof(struct run))
 
@@ -85,6 +87,7 @@ struct work {
 	struct file *files;
 	const char **names;
 	uint32_t part_count, file_count;
+	int answers;           /* the pipe on which it is told */
 	int memory;            /* the zygote's memory file, or -1 */
 	int file;              /* the memory file of the state */
 	uint64_t most;         /* its bytes */
@@ -302,18 +305,35 @@ UNCHECKED static int differs(const void *one, const void *other)
 	return 0;
 }
 
+/* Unmap zeros, with the page tables that reading them has made: a reservation may be far larger than the memory of the
+ * sandbox. -EPIPE if nobody waits for the state any more. */
+UNCHECKED static int let_go(const struct work *work, uint64_t start)
+{
+	struct { int fd; short events, told; } answers = { work->answers, 0, 0 };
+
+	raw(SYS_munmap, (long)start, EMPTY, 0, 0, 0);
+	return raw(SYS_poll, (long)&answers, 1, 0, 0, 0) == 1 ? -EPIPE : 0;
+}
+
 UNCHECKED static int take_memory(struct work *work, const struct part *part, uint64_t used)
 {
 	/* Nothing below the stack pointer is part of the state. */
 	uint64_t since = part->start < used && used < part->end ? used : part->start, page = since, left = part->touched;
+	uint64_t zeros = since;
 	int err = 0;
 
+	/* Zeros that were written are among those that are left, so that the search may go on to the end. */
 	for (; page < part->end && left && !err; page += PAGE)
 		if (is_zero((const void *)page)) {
 			err = take(work, part, since, page);
 			since = page + PAGE;
+			if (!err && since - zeros == EMPTY) {
+				err = let_go(work, zeros);
+				zeros = since;
+			}
 		} else {
 			left -= PAGE;
+			zeros = page + PAGE;
 		}
 	return err ? err : take(work, part, since, page);
 }
@@ -435,7 +455,7 @@ UNCHECKED static int64_t dump(const struct writer *writer)
 {
 	struct lw_state *const state = writer->state;
 	const int memory = writer->memory;
-	struct work work = { .end = PAGE, .memory = memory, .space = writer->space };
+	struct work work = { .end = PAGE, .answers = writer->answers, .memory = memory, .space = writer->space };
 	struct head head = { 0 };
 	struct { uint64_t at; uint32_t flags; uint64_t size; } stack;
 	struct stat about = { 0 };

@@ -259,6 +259,9 @@ class WireConnection:
             sandbox = message.get("sandbox")
             if not isinstance(sandbox, str) or not await self._face.owns(self._call.tenant, sandbox):
                 raise SandboxOver("there is no such sandbox", may_have_run=False)
+            source = message.get("source")
+            if source is not None and (not isinstance(source, str) or not await self._face.owns(self._call.tenant, source)):
+                raise SandboxOver("there is no such sandbox to copy from", may_have_run=False)
         elif op not in PLAIN and op not in COUNTED and op not in ABOUT_SNAPSHOTS and op != "execute":
             raise ServeProblem(403, "this isn't for those who come from another machine")
         self._check_snapshot(number, op, message.get("snapshot"))

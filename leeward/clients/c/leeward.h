@@ -683,10 +683,33 @@ LEEWARD_API int leeward_kernel_rollback(leeward_sandbox *sandbox, int64_t kernel
  * Errors: LEEWARD_SNAPSHOT_FAILED; else as leeward_kernel_open. */
 LEEWARD_API int64_t leeward_kernel_begin(leeward_sandbox *sandbox, const char *snapshot);
 
+/* Make in a sandbox what another one of this user's has in its writable folders, with modes, times, links and holes.
+ *
+ * Args:
+ *	source: the id of the other one. Neither may show folders of the host, or have a home or an image.
+ * Returns: the number of entries; or a negative leeward_error.
+ * Errors: LEEWARD_REJECTED: they don't fit, or one is there already, and some may have been made; LEEWARD_SANDBOX_OVER;
+ *	else as leeward_kernel_open. */
+LEEWARD_API int64_t leeward_sandbox_copy_files(leeward_sandbox *sandbox, const char *source);
+
 /* Remove a snapshot. Kernels that began with it live on.
  *
  * Errors: LEEWARD_SNAPSHOT_FAILED: there is none; else as leeward_ping. */
 LEEWARD_API int leeward_snapshot_remove(leeward_handle *handle, const char *snapshot);
+
+/* Write a snapshot into a file, which only this user can read, so that a later daemon can have it. Whoever reads the file can
+ * read what the kernel could. An older file is replaced when the new one is whole.
+ *
+ * Errors: LEEWARD_SNAPSHOT_FAILED: there is none, or the file can't be written; else as leeward_ping. */
+LEEWARD_API int leeward_snapshot_save(leeward_handle *handle, const char *snapshot, const char *path);
+
+/* Take the snapshot in a file into the daemon's memory.
+ *
+ * Args:
+ *	ret_id: LEEWARD_SNAPSHOT_ID bytes; the snapshot's id is written there.
+ * Errors: LEEWARD_SNAPSHOT_FAILED: the file can't be read, or isn't as it was written, or the snapshot was taken on another
+ *	kernel, processor or version of leeward; else as leeward_ping. */
+LEEWARD_API int leeward_snapshot_load(leeward_handle *handle, const char *path, char *ret_id);
 
 /* End a kernel.
  *

@@ -729,6 +729,16 @@ static const struct lw_field lw_fields_sandbox_connect[] = {
 	{"port", LW_WHOLE, true, offsetof(struct lw_sandbox_connect, port)},
 };
 
+/* Make in sandbox the files that another sandbox of this user has in its writable folders. */
+struct lw_sandbox_copy {
+	struct lw_bytes sandbox; /* its id */
+	struct lw_bytes source; /* the id of the other one */
+};
+static const struct lw_field lw_fields_sandbox_copy[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_copy, sandbox)},
+	{"source", LW_AS_TEXT, true, offsetof(struct lw_sandbox_copy, source)},
+};
+
 /* Run Python code in sandbox, and answer as `execute` does; the other fields as there. */
 struct lw_sandbox_execute {
 	struct lw_bytes sandbox; /* its id */
@@ -829,6 +839,7 @@ struct lw_sandbox_open {
 	double idle; /* seconds without a request about it and without a request that waits for it, after which it ends; at most `sandbox_idle` */
 	double lifetime; /* seconds after which it ends in any case; at most `sandbox_lifetime` */
 	bool held; /* it ends when this connection does, as `parted`, until a `sandbox_extend` with `detach` */
+	bool sleeps; /* when it was idle for too long it sleeps, as by `sandbox_pause`; it ends if it can't */
 	struct lw_texts env; /* variables of every process in it, beside the sandbox's own; bounds as for `execute` */
 	struct lw_texts metadata; /* shown by `sandbox_info`; at most 64 entries, 16,384 characters together */
 	const struct lw_folders *mounts; /* folders of the host, at most 16, whose descriptors lie in `dock`, in this order */
@@ -850,6 +861,7 @@ static const struct lw_field lw_fields_sandbox_open[] = {
 	{"idle", LW_SECONDS, false, offsetof(struct lw_sandbox_open, idle)},
 	{"lifetime", LW_SECONDS, false, offsetof(struct lw_sandbox_open, lifetime)},
 	{"held", LW_FLAG, false, offsetof(struct lw_sandbox_open, held)},
+	{"sleeps", LW_FLAG, false, offsetof(struct lw_sandbox_open, sleeps)},
 	{"env", LW_SETTINGS, false, offsetof(struct lw_sandbox_open, env)},
 	{"metadata", LW_SETTINGS, false, offsetof(struct lw_sandbox_open, metadata)},
 	{"mounts", LW_MOUNTS, false, offsetof(struct lw_sandbox_open, mounts)},
@@ -861,6 +873,14 @@ static const struct lw_field lw_fields_sandbox_open[] = {
 	{"protect", LW_TEXTS, false, offsetof(struct lw_sandbox_open, protect)},
 	{"pin", LW_TEXTS, false, offsetof(struct lw_sandbox_open, pin)},
 	{"show_secrets", LW_FLAG, false, offsetof(struct lw_sandbox_open, show_secrets)},
+};
+
+/* Let sandbox sleep: it has no process and no worker until the next request about it. */
+struct lw_sandbox_pause {
+	struct lw_bytes sandbox; /* its id */
+};
+static const struct lw_field lw_fields_sandbox_pause[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_pause, sandbox)},
 };
 
 /* End session. */
@@ -1376,6 +1396,13 @@ static const struct lw_field lw_fields_sandbox_connect_answer[] = {
 	{"socket", LW_FLAG, true, offsetof(struct lw_sandbox_connect_answer, socket)},
 };
 
+struct lw_sandbox_copy_answer {
+	uint64_t made;
+};
+static const struct lw_field lw_fields_sandbox_copy_answer[] = {
+	{"made", LW_WHOLE, true, offsetof(struct lw_sandbox_copy_answer, made)},
+};
+
 struct lw_sandbox_dock_answer {
 	uint64_t dock;
 	bool socket;
@@ -1407,6 +1434,7 @@ struct lw_sandbox_extend_answer {
 	uint64_t forks_refused;
 	struct lw_value denied;
 	struct lw_value mounts;
+	bool asleep;
 };
 static const struct lw_field lw_fields_sandbox_extend_answer[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend_answer, sandbox)},
@@ -1430,6 +1458,7 @@ static const struct lw_field lw_fields_sandbox_extend_answer[] = {
 	{"forks_refused", LW_WHOLE, true, offsetof(struct lw_sandbox_extend_answer, forks_refused)},
 	{"denied", LW_TABLE, true, offsetof(struct lw_sandbox_extend_answer, denied)},
 	{"mounts", LW_LIST, false, offsetof(struct lw_sandbox_extend_answer, mounts)},
+	{"asleep", LW_FLAG, true, offsetof(struct lw_sandbox_extend_answer, asleep)},
 };
 
 struct lw_sandbox_fetch_answer {
@@ -1479,6 +1508,7 @@ struct lw_sandbox_info_answer {
 	uint64_t forks_refused;
 	struct lw_value denied;
 	struct lw_value mounts;
+	bool asleep;
 };
 static const struct lw_field lw_fields_sandbox_info_answer[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_info_answer, sandbox)},
@@ -1502,6 +1532,7 @@ static const struct lw_field lw_fields_sandbox_info_answer[] = {
 	{"forks_refused", LW_WHOLE, true, offsetof(struct lw_sandbox_info_answer, forks_refused)},
 	{"denied", LW_TABLE, true, offsetof(struct lw_sandbox_info_answer, denied)},
 	{"mounts", LW_LIST, false, offsetof(struct lw_sandbox_info_answer, mounts)},
+	{"asleep", LW_FLAG, true, offsetof(struct lw_sandbox_info_answer, asleep)},
 };
 
 struct lw_sandbox_list_answer {

@@ -59,6 +59,14 @@ int lw_ask(const leeward_sandbox *sandbox, const struct lw_request *request, str
 	return failed ? failed : ask(sandbox->handle, LW_ASK, request, ret_answer, &none);
 }
 
+/* Ask without a sandbox; else as lw_ask. */
+int lw_ask_handle(leeward_handle *handle, const struct lw_request *request, struct lw_answer *ret_answer)
+{
+	int none;
+
+	return ask(handle, LW_ASK, request, ret_answer, &none);
+}
+
 /* Close the connection because an answer breaks docs/wire.md. Frees the answer; returns the error. */
 int lw_bad_answer(leeward_handle *handle, struct lw_answer *answer, const char *wrong)
 {
@@ -356,59 +364,11 @@ int64_t leeward_kernel_open(leeward_sandbox *sandbox)
 	return LW_NUMBER(sandbox, kernel_open, 1, .held = false);
 }
 
-static int check_snapshot(const char *snapshot)
+int64_t leeward_sandbox_copy_files(leeward_sandbox *sandbox, const char *source)
 {
-	return snapshot && lw_is_id(snapshot, strlen(snapshot)) ? LEEWARD_OK : lw_invalid("snapshot", "not the id of a snapshot");
-}
-
-int leeward_kernel_snapshot(leeward_sandbox *sandbox, int64_t kernel, char *ret_id)
-{
-	struct lw_kernel_snapshot_answer taken = {0};
-	struct lw_answer answer;
-	int failed = lw_check_one(sandbox, "kernel", kernel);
-
-	if (!failed && !ret_id)
-		failed = lw_invalid("ret_id", "NULL");
-	if (!failed)
-		failed = lw_ask(sandbox, LW_REQUEST(kernel_snapshot, LW_ABOUT(sandbox), .kernel = (uint64_t)kernel), &answer);
-	if (failed)
-		return failed;
-	if (!LW_READ(&answer.reply.ok, kernel_snapshot, &taken) || !lw_is_id(taken.snapshot.data, taken.snapshot.length))
-		return lw_bad_answer(sandbox->handle, &answer, "a snapshot has no id");
-	memcpy(ret_id, taken.snapshot.data, LW_ID);
-	ret_id[LW_ID] = 0;
-	free(answer.block);
-	return LEEWARD_OK;
-}
-
-int leeward_kernel_rollback(leeward_sandbox *sandbox, int64_t kernel, const char *snapshot)
-{
-	if (lw_check_one(sandbox, "kernel", kernel) || check_snapshot(snapshot))
-		return LEEWARD_INVALID;
-	return lw_ask_nothing(sandbox, LW_REQUEST(kernel_rollback, LW_ABOUT(sandbox), .kernel = (uint64_t)kernel,
-						  .snapshot = {snapshot, LW_ID}));
-}
-
-int64_t leeward_kernel_begin(leeward_sandbox *sandbox, const char *snapshot)
-{
-	if (check_snapshot(snapshot))
-		return LEEWARD_INVALID;
-	return LW_NUMBER(sandbox, kernel_open, 1, .snapshot = {snapshot, LW_ID});
-}
-
-int leeward_snapshot_remove(leeward_handle *handle, const char *snapshot)
-{
-	struct lw_answer answer;
-	int none, failed;
-
-	if (!handle)
-		return lw_invalid("handle", "NULL");
-	if (check_snapshot(snapshot))
-		return LEEWARD_INVALID;
-	failed = ask(handle, LW_ASK, LW_REQUEST(snapshot_remove, .snapshot = {snapshot, LW_ID}), &answer, &none);
-	if (!failed)
-		free(answer.block);
-	return failed;
+	if (!source || !lw_is_id(source, strlen(source)))
+		return lw_invalid("source", "not the id of a sandbox");
+	return LW_NUMBER(sandbox, sandbox_copy, 0, .source = {source, LW_ID});
 }
 
 int leeward_kernel_interrupt(leeward_sandbox *sandbox, int64_t kernel)

@@ -43,6 +43,7 @@ struct lw_answer {
 
 leeward_result *lw_ask_result(leeward_handle *handle, double deadline);
 int lw_ask(const leeward_sandbox *sandbox, const struct lw_request *request, struct lw_answer *ret_answer);
+int lw_ask_handle(leeward_handle *handle, const struct lw_request *request, struct lw_answer *ret_answer);
 int lw_ask_nothing(const leeward_sandbox *sandbox, const struct lw_request *request);
 int64_t lw_ask_number(const leeward_sandbox *sandbox, const struct lw_request *request, const struct lw_field *field,
 		      int64_t least);

@@ -294,6 +294,8 @@ export class Sandbox {
   execute(code: Data, options?: CodeOptions & { stdin?: Data; signal?: AbortSignal }): Promise<Result>;
   /** It begins with the state of the snapshot, or of the one with that id; with `sameRandom` its random numbers go on. */
   kernel(options?: { snapshot?: Snapshot | string; sameRandom?: boolean }): Promise<Kernel>;
+  /** Sandboxes with these options and files, and copies of these kernels; programs aren't copied. */
+  fork(count?: number, kernels?: Kernel[], options?: { sameRandom?: boolean }): Promise<{ sandbox: Sandbox; kernels: Kernel[] }[]>;
   /** Make the server at `port` in the sandbox reachable on 127.0.0.1 of the host, for every user there, by the command. */
   publish(port: number, options?: { hostPort?: number }): Promise<Published>;
   diff(options?: { target?: string }): Promise<FolderChange[]>;
@@ -388,6 +390,12 @@ export class Snapshot {
   readonly packages: Record<string, string>;
   /** What copies don't have of it, by name. */
   readonly lost: string[];
+  /** The snapshot with this id; SnapshotFailed if the user has none. */
+  static find(id: string, options?: { socket?: string }): Promise<Snapshot>;
+  /** The snapshot in a file, taken into the daemon's memory; SnapshotFailed says what is different here. */
+  static load(file: string, options?: { socket?: string }): Promise<Snapshot>;
+  /** Writes it into a file, which only this user can read. */
+  save(file: string): Promise<void>;
   remove(): Promise<void>;
 }
 

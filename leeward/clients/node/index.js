@@ -2,7 +2,8 @@
 
 const { Client } = require('./lib/client.js');
 const { Sandbox } = require('./lib/sandbox.js');
-const { Process, Kernel, Snapshot } = require('./lib/process.js');
+const { Process, Kernel } = require('./lib/process.js');
+const { Snapshot } = require('./lib/snapshot.js');
 const { Files, FileInfo } = require('./lib/files.js');
 const { Result } = require('./lib/results.js');
 const { WorkdirSandbox } = require('./lib/workdir.js');

@@ -90,6 +90,14 @@ NOT_BEYOND = Beyond()
 
 
 @dataclass(frozen=True, slots=True)
+class WarmCode:
+    """The code of an environment that runs once, and the name of its file."""
+
+    name: str
+    code: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of an engine. `daemon.config` documents each of them, with its default."""
 
@@ -126,6 +134,7 @@ class Settings:
     show: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     host: HostPython | None = None  # the interpreter, if it is known already; otherwise `python_env` says which
+    warming: WarmCode | None = None  # code that runs once, whose state the interpreters begin with
     image: ImagePlan | None = None  # the image whose root file system the sandboxes have
     room: int = 0  # workers that may be made for sessions; for a daemon's first pool the engine has its own argument
     patience: Patience = field(default_factory=Patience)

@@ -43,6 +43,9 @@ from leeward.spec.sandbox import SandboxSpec
 
 if TYPE_CHECKING:
     from leeward.daemon.pool.engine import Engine
+    from leeward.daemon.pool.warming import Warming
+    from leeward.daemon.run.dumping import KernelState
+    from leeward.daemon.worker.warmth import Warmth
 
 
 #: Seconds between the failure of one of our callbacks and the repair of what it may have left undone.
@@ -77,6 +80,15 @@ class Branch:
                          surplus=surplus, room=confinement.room, first=first, book=book, bounds=bounds, beyond=beyond,
                          name=name, bound=settings.bound)
         self._awake = Awake(bounds.awake)
+        self._warmth: Warmth | None = None
+        self.warming: Warming | None = None
+        if settings.warming is not None:
+            from leeward.daemon.pool.warming import Warming  # few daemons need them
+            from leeward.daemon.worker.warmth import Warmth
+
+            self._warmth = Warmth()
+            self.warming = Warming(reactor, self._warmth, settings.warming, settings.limits, self._warmed, self._not_warmed)
+            self.pool.workforce.claims = self.warming.claims
 
     def begin(self, plan: ZygotePlan, hatched: StartedZygote) -> None:
         """Let the zygote *hatched* make the workers. The branch owns it from now on."""
@@ -103,7 +115,7 @@ class Branch:
         terms = WorkerSettings(settings.limits, (self.spec.uid, self.spec.gid), spares, jobs,
                                self.confinement.degraded, self.patience, self._engine.supervisor, settings.results,
                                settings.session_grace, self._ways_out, self._awake,
-                               self._layers)
+                               self._layers, self._warmth)
         try:
             worker = Worker(self._reactor, slot, (uid, gid), group, terms, workforce)
         except OSError:
@@ -126,8 +138,29 @@ class Branch:
         self._engine.worker_failed(worker, layer, message)
 
     def runner_made(self) -> None:
-        self.problem, self.stood = None, True
+        if self._warmth is None or self._warmth.state is not None:
+            self.problem, self.stood = None, True
         self.zygotes.runner_made()
+
+    @property
+    def warms(self) -> bool:
+        """Whether its first state is being made, for which the code has the time of a job."""
+        return self.warming is not None and self.warming.works
+
+    def took_over(self) -> None:
+        """Another zygote serves."""
+        if self.warming is not None:
+            self.warming.renew()
+
+    def _warmed(self, state: KernelState) -> None:
+        self.log.info("an environment's state was made", bytes=state.size, lost=list(state.lost))
+        in_any_case(*(worker.reconsider for worker in self.pool.workforce.workers))
+
+    def _not_warmed(self, why: str) -> None:
+        if self.stood:
+            self.log.warning("no new state of an environment: the one before stays", error=why)
+        else:
+            self.blame("warm", why)
 
     def blame(self, layer: str, message: str) -> None:
         """Record why no worker could be made. When the engine starts, the first reason is its error."""
@@ -167,7 +200,7 @@ class Branch:
     def stop(self) -> None:
         """Make no other zygote when this one ends."""
         self._closing = True
-        self.zygotes.stop()
+        in_any_case(self.zygotes.stop, *([] if self.warming is None else [self.warming.close]))
 
 
 #: The most branches at a time, however many slots are free, because each branch has a zygote.
@@ -320,7 +353,7 @@ class Branches:
             branch = place.branch
             if branch.busy:
                 place.used = now
-            if not branch.stood and now > place.began + branch.patience.start:
+            if not branch.stood and not branch.warms and now > place.began + branch.patience.start:
                 branch.blame("", f"no worker was ready within {branch.patience.start:g} s")
             elif now >= place.used + self.idle:
                 self._end(place, "nobody uses it")

@@ -75,8 +75,8 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
         rlimits=rlimits.plan(settings.limits, settings.ceilings), landlock=rules, seccomp=program.insns,
         init_seccomp=filters.init_program(arch), watched=not driver.memory_counted, enterable=settings.sandboxes,
         terminal_seccomp=b"" if on_terminal is None else on_terminal.insns, rehearse=settings.rehearse,
-        bounds_watches=watching.watchers(settings.shards).most > 0, loopback=sockets, egress=way_out,
-        low_ports=spec.plays_root and spec.loopback and way_out is None,
+        warm=settings.warming is not None, bounds_watches=watching.watchers(settings.shards).most > 0, loopback=sockets,
+        egress=way_out, low_ports=spec.plays_root and spec.loopback and way_out is None,
     )
     layers: dict[str, dict[str, object]] = {
         "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"],

@@ -103,6 +103,7 @@ class Workforce:
         self._outdated = False  # some workers may be of an old zygote
         self._offering, self._grows = not grows, grows
         self._extra = 0  # workers that are there for jobs
+        self.claims: Callable[[Worker], bool] = lambda _worker: False  # whether a free worker may have no job now
         self.closed = False  # no more workers are made
         self.runners_made = self.recycled = 0
 
@@ -182,6 +183,8 @@ class Workforce:
 
     def worker_free(self, worker: Worker) -> None:
         self._failures.pop(worker.slot, None)
+        if self.claims(worker):
+            return
         self._idle[worker] = None
         if self._outdated:
             self._relieve()

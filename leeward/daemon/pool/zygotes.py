@@ -226,6 +226,7 @@ class Zygotes(_ZygoteOwner):
         self._log.debug("zygote takes over", pid=successor.pid, old=old and old.pid)
         self._expect_nothing()
         self._workforce.outdate()
+        self._engine.took_over()
         self._reactor.soon(self._place_orders)
         return old
 

@@ -108,6 +108,13 @@ class TakeTurn(Turn):
         return [wire.TAKE_FRAME]
 
 
+class TakeWarmTurn(Turn):
+    """The same, for a state whose copies wait for a first frame."""
+
+    def _frame(self) -> Sequence[bytes | memoryview]:
+        return [wire.TAKE_WARM_FRAME]
+
+
 class LoadTurn(Turn):
     """The request to become the copy of a snapshot: run/loading.py."""
 

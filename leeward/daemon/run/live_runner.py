@@ -249,23 +249,26 @@ class LiveRunner:
         return nest
 
     def interpreter(self, ready: Callable[[Runner], None], failed: Callable[[str, str], None], *,
-                    keeps_door: bool = False) -> Interpreter:
+                    keeps_door: bool = False, cold: bool = False) -> Interpreter:
         """
         Start an interpreter that has all locks and waits for a job: a runner for an Execution or a Lease, which the
         caller sets as its `tenant`. *ready* is called once with the runner, or *failed*, with the lock that couldn't be
-        set or "", and the reason. *keeps_door*: it may have branches. Raises as `start`.
+        set or "", and the reason. *keeps_door*: it may have branches. *cold*: without the state of its environment. Raises as
+        `start`.
         """
         self._check_room()
         number = next(_numbers)
         with Streams.opened(self.owner, f"an interpreter of runner {self.number}") as streams:
             job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
             birth, far = streams.birth_channel()
+            warmth = self._terms.warmth
+            memory = None if warmth is None else warmth.tell(birth, cold=cold)
             nest = self._order(number, control.Kind.INTERPRETER, [far, *streams.theirs])
         leaf = SharedLeaf(self.runner.leaf, nest)
         runner = Beside(number, leaf, birth, self._denials, self.runner.number, self._terms.limits.descriptors,
                         keeps_door=keeps_door)
         runner.job, runner.reply, runner.out, runner.err, runner.variables = job, reply, out, err, self.variables
-        runner.memory = self._keeper.memory
+        runner.memory = memory or self._keeper.memory
         made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
         self.processes[number] = process = LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
@@ -289,16 +292,16 @@ class LiveRunner:
         return made
 
     def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None],
-               state: KernelState | None = None, *, same: bool = False) -> Interpreter:
+               state: KernelState | None = None, *, same: bool = False, cold: bool = False) -> Interpreter:
         """
         Start a kernel: an interpreter with state, for one job after the other. *opened* is called once with its lease,
         unless it is over first; then, or later, *lost* once with the reason. It begins as the copy of *state*, if that
-        is given, with the *same* random numbers or others. Raises as `start`.
+        is given, with the *same* random numbers or others. Raises as `start`; *cold* as for `interpreter`.
         """
         if state is not None:
             loading = Loading(state, limits, opened, lost, same=same)
             try:
-                return self.kernel(limits, loading.begin, loading.lose)
+                return self.kernel(limits, loading.begin, loading.lose, cold=True)
             except BaseException:
                 loading.let_go()
                 raise
@@ -306,7 +309,8 @@ class LiveRunner:
         def ready(runner: Runner) -> None:
             self._lease(made, runner, limits, opened, lost)
 
-        made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"), keeps_door=True)
+        made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"), keeps_door=True,
+                                cold=cold)
         return made
 
     def _lease(self, made: Interpreter, runner: Runner, limits: Limits, opened: Callable[[Lease], None],
@@ -346,7 +350,7 @@ class LiveRunner:
             made.tenant = process
             opened(process)
 
-        made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"))
+        made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"), cold=True)
         return made
 
     def carry(self, order: Mapping[str, Any] | None, fds: Sequence[int], answered: Answered, seconds: float, *,

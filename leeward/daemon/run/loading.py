@@ -98,5 +98,6 @@ def why_not(report: Report) -> str:
     if result is None or result.outcome is not Outcome.FINISHED or result.exit_code:
         error = None if result is None else result.error
         return f"{error.type}: {error.message}" if error is not None else "it ended" if result is None else {
-            Outcome.SIGNALLED: "a signal ended its process"}.get(result.outcome, str(result.outcome))
+            Outcome.SIGNALLED: "a signal ended its process",
+            Outcome.FINISHED: f"it ended with status {result.exit_code}"}.get(result.outcome, str(result.outcome))
     return ""

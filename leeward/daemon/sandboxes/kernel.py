@@ -285,12 +285,7 @@ class LiveKernel:
         `run`.
         """
         if self.stage is KernelStage.LOST:
-            self.stage = after("kernel", KERNEL, self.stage, Change.RESET)
-            try:
-                self._begin(start, told)
-            except LeewardError as error:
-                self._lost(self._turn, str(error))
-                raise
+            self.wake(start, told)
             return
 
         def answered(report: Report) -> None:
@@ -311,6 +306,26 @@ class LiveKernel:
 
         request.begins = begins
         self._pump()
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing runs and nothing waits; also of one that is lost."""
+        return self.stage in (KernelStage.READY, KernelStage.LOST) and self._running is None and not self._waiting
+
+    def sleep(self) -> None:
+        """End the process of a kernel that rests; `wake` gives it another one."""
+        if self.stage is KernelStage.READY:
+            self.stage = after("kernel", KERNEL, self.stage, Change.LOST)
+            self._give_up("it sleeps")
+
+    def wake(self, start: Start, told: Callable[[str], None]) -> None:
+        """Give a kernel that sleeps the process that *start* makes; *told* as for `roll_back`. Raises as *start*."""
+        self.stage = after("kernel", KERNEL, self.stage, Change.RESET)
+        try:
+            self._begin(start, told)
+        except LeewardError as error:
+            self._lost(self._turn, str(error))
+            raise
 
     def rolled(self, rolling: Rolling, request: KernelRequest, lease: Lease) -> None:
         """The process of a rollback is there."""

@@ -22,6 +22,7 @@ from leeward.daemon.sandboxes.parting import KEPT_S, Parting
 from leeward.daemon.sandboxes.registry import Reason, Registry, RegistryEntry, State
 from leeward.daemon.sandboxes.reserve import Reserve
 from leeward.daemon.sandboxes.sandbox import LiveSandbox
+from leeward.daemon.sandboxes.sleeping import Sleep, Stage
 from leeward.daemon.sandboxes.snapshots import Snapshots
 from leeward.daemon.sandboxes.terms import SandboxFacts, SandboxTerms
 from leeward.daemon.worker.opener import Opener
@@ -49,6 +50,10 @@ class Held:
     held: bool = False  # it ends with the connection that has opened it
     mounts: Mounts | None = None
     mounting: Mounting | None = None
+    pool: Callable[[], Pool] | None = None  # that has its worker, also after it has slept
+    patience: float = 0.0  # seconds for which it waits for a worker
+    sleep: Sleep | None = None
+    sleeps: bool = False  # in place of its end, when it was idle for too long
 
 
 #: A sandbox in the registry.
@@ -91,18 +96,20 @@ class LiveSandboxes:
 
     def open(self, user: int, facts: SandboxFacts, on_open: Callable[[str | Refused], None], *, idle: float,
              lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: Pool | None = None,
-             terms: SandboxTerms | None = None) -> str:
+             terms: SandboxTerms | None = None, place: Callable[[], Pool] | None = None, sleeps: bool = False) -> str:
         """
         Open a sandbox for *user*, who may have *most*. Returns its id, for `give_up`; *on_open* is called once, later,
         with the id or the error. The worker is *pool*'s, for which the request may wait *patience* seconds, and *terms*
-        are that pool's. The desk owns *mounts* from now on, unless this raises: Busy, ShuttingDown or BadRequest.
+        are that pool's; *place* returns the pool of its kind at a later time. If it *sleeps* it does so, if it can, when it
+        was idle for too long. The desk owns *mounts* from now on, unless this raises: Busy, ShuttingDown or BadRequest.
         """
         self._registry.admit(user, most)
         now = self._reactor.now()
         name = ""
         sandbox = LiveSandbox(self._reactor, facts, terms or self._terms(),
                               lambda reason, why: self._end(name, reason, why))
-        held = Held(sandbox, on_open=on_open, mounts=mounts)
+        held = Held(sandbox, on_open=on_open, mounts=mounts, pool=place or (lambda: self._pool), patience=patience,
+                    sleeps=sleeps)
         entry = self._registry.add(user, held, idle=idle, lifetime=lifetime, now=now)
         name = entry.name
         if self._book is not None:
@@ -114,7 +121,7 @@ class LiveSandboxes:
             # One process more than the client's limit: the runner's first one, which no client has started.
             held.seat = (pool or self._pool).open_seat(
                 replace(facts.limits, processes=facts.limits.processes + 1), user, partial(self._opened, entry),
-                sandbox.lost, partial(self._drained, name), patience)
+                sandbox.lost, partial(self.drained, name), patience)
         except LeewardError as error:
             held.on_open = held.mounts = None
             self._end(name, Reason.UNOPENED, str(error))
@@ -155,6 +162,43 @@ class LiveSandboxes:
         if on_open is not None:
             self.free(entry)
             on_open(what)
+
+    # --- sleeping -------------------------------------------------------------------
+
+    def pause(self, entry: SandboxEntry, answered: Callable[[Refused | None], None]) -> None:
+        """
+        Let the sandbox sleep; *answered* is called once, with None or why it can't. RequestRejected, Busy if it has what
+        can't sleep. To wake it waits for a worker as at the opening.
+        """
+        held = entry.sandbox
+        if held.mounts is not None or held.sandbox.facts.key.image:
+            raise RequestRejected("a sandbox that shows folders of the host, has a home or an image can't sleep")
+        if held.sleep is not None and held.sleep.stage is Stage.ASLEEP:
+            answered(None)
+            return
+        if held.sleep is not None:
+            raise Busy(f"it is {held.sleep.stage.value}")
+        self.busy(entry)  # it isn't idle while it sleeps
+        try:
+            held.sleep = Sleep(self._reactor, held.sandbox, _Bed(self, entry), answered)
+        except BaseException:
+            self.free(entry)
+            raise
+
+    def _falls_asleep(self, entry: SandboxEntry) -> bool:
+        """Whether the sandbox, which was idle for too long, sleeps in place of its end, or tries to."""
+        if not entry.sandbox.sleeps:
+            return False
+
+        def answered(why: Refused | None) -> None:
+            if why is not None:
+                self._end(entry.name, Reason.IDLE, str(why))
+
+        try:
+            self.pause(entry, answered)
+        except LeewardError:
+            return False
+        return True
 
     # --- finding --------------------------------------------------------------------
 
@@ -221,8 +265,10 @@ class LiveSandboxes:
             "image": sandbox.facts.key.image, "age": now - sandbox.opened,
             "idle": entry.idle, "unused": 0.0 if entry.calls else now - entry.used, "left": max(0.0, entry.until - now),
             "held": entry.sandbox.held,
-            "processes": sandbox.running, "calls": entry.calls, "memory_limit": sandbox.facts.limits.memory,
+            "processes": sandbox.running, "calls": entry.calls - (entry.sandbox.sleep is not None),
+            "memory_limit": sandbox.facts.limits.memory,
             "memory": sandbox.memory, "metadata": dict(sandbox.facts.metadata), **_used(sandbox),
+            "asleep": entry.sandbox.sleep is not None and entry.sandbox.sleep.stage is Stage.ASLEEP,
             **({} if entry.sandbox.mounts is None else {"mounts": entry.sandbox.mounts.info()}),
         }
 
@@ -251,7 +297,8 @@ class LiveSandboxes:
             reason = entry.due(now)
             if reason is not None and entry.sandbox.sandbox.state is State.OPEN:
                 try:
-                    self._end(entry.name, reason)
+                    if reason is not Reason.IDLE or not self._falls_asleep(entry):
+                        self._end(entry.name, reason)
                 except Exception as error:
                     self._reactor.barrier.note(self._look, error)
         left = self._registry.all()
@@ -299,7 +346,7 @@ class LiveSandboxes:
         entry.sandbox.on_open = None
         self._end(name, Reason.UNOPENED, "nobody waited for it")
 
-    def _drained(self, name: str) -> None:
+    def drained(self, name: str) -> None:
         self._end(name, Reason.SHUTDOWN)
 
     def _end(self, name: str, reason: Reason, detail: str = "", why: Refused | None = None,
@@ -319,6 +366,7 @@ class LiveSandboxes:
                     partial(self._reserve.forget, name), *([mounts.close] if mounts is not None else []),
                     *([partial(seat.close, gone)] if seat is not None else []),
                     *([gone] if seat is None and gone is not None else []),
+                    *([held.sleep.close] if held.sleep is not None else []),
                     *([partial(on_open, refusal)] if on_open is not None else []), *book)
 
     def close(self) -> None:
@@ -326,6 +374,45 @@ class LiveSandboxes:
             self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
                     self._reserve.close, self.opener.close, self.snapshots.close)
+
+
+class _Bed:
+    """The desk's part of a sandbox's sleep."""
+
+    def __init__(self, desk: LiveSandboxes, entry: SandboxEntry) -> None:
+        self._desk, self._entry = desk, entry
+
+    def admit(self, size: int) -> None:
+        self._desk.snapshots.admit(self._entry.user, size)
+
+    def give_back(self, size: int) -> None:
+        self._desk.snapshots.give_back(self._entry.user, size)
+
+    def leave(self) -> None:
+        held = self._entry.sandbox
+        seat, held.seat = held.seat, None
+        in_any_case(held.sandbox.leave, *([] if seat is None else [seat.close]))
+
+    def enter(self, opened: Callable[[Any], None]) -> None:
+        held, entry = self._entry.sandbox, self._entry
+        limits = held.sandbox.facts.limits
+        assert held.pool is not None
+
+        def seated(what: Any) -> None:
+            if not isinstance(what, Refused):
+                self._desk.seated(what.number, entry.name, held.sandbox.facts.egress)
+            opened(what)
+
+        held.seat = held.pool().open_seat(
+            replace(limits, processes=limits.processes + 1), entry.user, seated, held.sandbox.lost,
+            partial(self._desk.drained, entry.name), held.patience)
+        if held.sandbox.state is State.OVER:  # its runner was lost at once
+            held.seat.close()
+            held.seat = None
+
+    def woken(self) -> None:
+        self._entry.sandbox.sleep = None
+        self._desk.free(self._entry)
 
 
 def _used(sandbox: LiveSandbox) -> dict[str, Any]:

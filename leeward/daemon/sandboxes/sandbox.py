@@ -26,7 +26,7 @@ from leeward.daemon.sandboxes.program import LiveProgram, Order
 from leeward.daemon.sandboxes.registry import SANDBOX, Event, Life, Reason, State
 from leeward.daemon.sandboxes.terms import ProgramTerms, SandboxFacts, SandboxTerms, environment_of
 from leeward.daemon.sandboxes.warm import WaitingProgram, has_room
-from leeward.errors import BadRequest, Bug, Busy, LeewardError, ProcessOver, Refused, SessionOver
+from leeward.errors import BadRequest, Bug, Busy, LeewardError, ProcessOver, Refused, RequestRejected, SessionOver
 from leeward.isolation.cgroup.entry import Usage
 from leeward.spec.job import Job
 from leeward.spec.outcome import EXIT_INTERNAL, JobError, Outcome, Result
@@ -230,6 +230,36 @@ class LiveSandbox:
             return self._here().kernel(self.facts.limits, opened, lost, next(states, None), same=same)
 
         return self._add_kernel(start, told)
+
+    @property
+    def kernels(self) -> Mapping[int, LiveKernel]:
+        """By number."""
+        return self._kernels
+
+    def check_rests(self) -> None:
+        """Check that it could sleep: RequestRejected names what runs in it; Busy while something is being done."""
+        self._here()
+        running = [f"process {number} ({program.order.title:.80})" for number, program in self._programs.items()
+                   if program.life is not Life.OVER]
+        if running or self._fresh:
+            raise RequestRejected(f"it can't sleep: {', '.join(running[:8]) or 'code runs in it'}")
+        if self.files.calls or self._connecting or not all(kernel.rests for kernel in self._kernels.values()):
+            raise Busy("something is being done in the sandbox")
+
+    def leave(self) -> None:
+        """Its processes are to end, and it sleeps: kernels get others by `wake_kernel`."""
+        self.usage()
+        self._place = None
+        in_any_case(self._warm.drop, *(kernel.sleep for kernel in self._kernels.values()))
+
+    def place(self, place: LiveRunner) -> None:
+        """It has a runner again."""
+        self._place = place
+
+    def wake_kernel(self, number: int, state: KernelState, told: Callable[[str], None]) -> None:
+        """Give the kernel *number* a process with *state*; *told* and errors as `LiveKernel.wake`."""
+        self.kernel(number).wake(lambda opened, lost: self._here().kernel(self.facts.limits, opened, lost, state, same=True),
+                                 told)
 
     def snapshot(self, number: int, dump: Dump) -> None:
         """Have *dump* take the state of the kernel *number*; SessionOver or Busy as `LiveKernel.run`."""

@@ -26,7 +26,7 @@ from leeward.daemon.serving.inbox import RequestArena
 from leeward.daemon.serving.intake import job_of
 from leeward.daemon.serving.parcel import Parcel
 from leeward.daemon.serving.rounds import GUEST_SHARE, Share
-from leeward.daemon.serving.sandboxes import FIRST_SEAT, IN_SANDBOX, Sandboxes, page
+from leeward.daemon.serving.sandboxes import ASLEEP, FIRST_SEAT, IN_SANDBOX, Sandboxes, page
 from leeward.daemon.serving.waiting import RecallWait, StatusWait, UserBook
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
@@ -329,7 +329,8 @@ def _in_sandbox(serve: Callable[[Sandboxes, Any, SandboxEntry], Answer]) -> Hand
     """What serves a request that names a sandbox: *serve*, with the sandbox."""
     def handler(of: Operations, request: SandboxRequest) -> Answer:
         sandboxes = of._flight.sandboxes
-        return serve(sandboxes, request, sandboxes.find(request.sandbox))
+        find = sandboxes.find_asleep if isinstance(request, ASLEEP) else sandboxes.find
+        return serve(sandboxes, request, find(request.sandbox))
     return handler
 
 

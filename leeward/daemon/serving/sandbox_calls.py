@@ -28,6 +28,7 @@ from leeward.daemon.pool.broker import failed
 from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.run.report import INLINE, Arena
 from leeward.daemon.run.verdict import bug
+from leeward.daemon.sandboxes.copying import FileCopy
 from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes, SandboxEntry
 from leeward.daemon.sandboxes.mounting import LayerChange, Mounts, hide_names, keep
 from leeward.daemon.serving.parcel import SEALS, Parcel, seal
@@ -342,6 +343,43 @@ class ConnectCall(SandboxCall):
 
     def broken(self, _error: Exception) -> None:
         self.cancel()
+
+
+class CopyCall(SandboxCall):
+    """The files of *source*, made in the sandbox of *entry*. RequestRejected if one of both has more than its own files."""
+
+    def __init__(self, desk: LiveSandboxes, flight: Flight, request: wire.SandboxCopy, entry: SandboxEntry,
+                 source: SandboxEntry) -> None:
+        if any(each.sandbox.mounts is not None or each.sandbox.sandbox.facts.key.image for each in (entry, source)):
+            raise RequestRejected("a sandbox that shows folders of the host, has a home or an image can't be copied")
+        if source is entry:
+            raise BadRequest("source is the sandbox itself")
+        self._flight, self._number, self._source = flight, request.id, source
+        super().__init__(desk, entry, nothing)
+        desk.busy(source)
+        try:
+            self.taken_back = FileCopy(source.sandbox.sandbox, entry.sandbox.sandbox, self._answered).cancel
+        except (LeewardError, OSError) as error:
+            self.end()
+            raise Busy(f"the files can't be copied now: {error}") from None
+        flight.wait(request.id, self)
+
+    def end(self) -> bool:
+        """As every call; the other sandbox may be idle, too."""
+        if not super().end():
+            return False
+        self._desk.free(self._source)
+        return True
+
+    def _answered(self, what: int | LeewardError) -> None:
+        if isinstance(what, LeewardError):
+            PorterFailure(self._desk, self._entry, what, self._refuse)
+        elif self.end():
+            self._flight.answer(self._number, {"made": what})
+
+    def _refuse(self, why: Refused) -> None:
+        if self.end():
+            self._flight.refuse(self._number, why)
 
 
 class PorterFailure:

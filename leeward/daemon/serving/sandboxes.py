@@ -138,6 +138,11 @@ class KernelSeats:
         self._desk.get(seat.sandbox, self._flight.user).sandbox.sandbox.ran(seat.kernel, ran)
 
 
+#: Seconds after which a request about a sandbox that wakes is sent again.
+_WAKES_S = 0.005
+#: Requests that a sandbox may sleep on for.
+ASLEEP = (wire.SandboxInfo, wire.SandboxExtend, wire.SandboxKill, wire.SandboxPause)
+
 #: The folder in which programs start by default.
 _FOLDER = "/workspace"
 #: Rows of one answer to `sandbox_list`, values and bytes of all of them together: below what a frame may have, and some
@@ -156,9 +161,17 @@ class Sandboxes:
         self.docks = calls.Docks(flight.own, desk.reactor.closer.close)
         self.seats = KernelSeats(desk, flight, self._answer)
 
-    def find(self, name: str) -> SandboxEntry:
-        """Return the sandbox *name* of this connection's user; SandboxOver if there is none."""
+    def find_asleep(self, name: str) -> SandboxEntry:
+        """Return the sandbox *name* of this connection's user, which may sleep on; SandboxOver if there is none."""
         return self._desk.get(name, self._flight.user)
+
+    def find(self, name: str) -> SandboxEntry:
+        """The same, but one that sleeps wakes, and is Busy for the time that takes."""
+        entry = self.find_asleep(name)
+        if entry.sandbox.sleep is not None:
+            entry.sandbox.sleep.wake()
+            raise Busy("the sandbox was asleep, and wakes", retry_after=_WAKES_S)
+        return entry
 
     def file_call(self, request: FileRequest, entry: SandboxEntry) -> Mapping[str, Any] | None:
         """Answer a call to files in the sandbox; no path is opened here. It goes on when its connection ends, unanswered."""
@@ -194,7 +207,7 @@ class Sandboxes:
             raise
 
     def _open(self, request: wire.SandboxOpen) -> None:
-        flight, config, desk = self._flight, self._flight.server.config, self._desk
+        flight, server, config, desk = self._flight, self._flight.server, self._flight.server.config, self._desk
         host = profiles.check_view(request, flight.user, config)
         key = profiles.sandbox_key(request, config)
         narrowed = profiles.narrowed(request, profiles.operators(request, flight.user, config))
@@ -227,6 +240,7 @@ class Sandboxes:
                              idle=idle, lifetime=lifetime, most=flight.server.quotas.of(flight.user).sandboxes,
                              patience=config.queue_timeout,
                              mounts=mounts, pool=None if place is None else place.pool,
+                             place=None if key == MAIN_POOL else lambda: server.place(key).pool, sleeps=request.sleeps,
                              terms=None if place is None else terms_of(place.spec, place.confinement.degraded))
             return partial(desk.give_up, name, flight.user)
 
@@ -262,6 +276,28 @@ class Sandboxes:
         ending = calls.SandboxEnding(self._desk.reactor, partial(self._flight.answer, request.id, {}))
         self._flight.wait(request.id, ending)
         self._desk.kill(entry, ending.gone)
+
+    def pause(self, request: wire.SandboxPause, entry: SandboxEntry) -> None:
+        flight = self._flight
+
+        def answered(why: Refused | None) -> None:
+            if call.end():
+                if why is None:
+                    flight.answer(request.id, {})
+                else:
+                    flight.refuse(request.id, why)
+
+        call = calls.SandboxCall(self._desk, entry, nothing)
+        flight.wait(request.id, call)
+        try:
+            self._desk.pause(entry, answered)
+        except BaseException:
+            call.end()
+            flight.drop(request.id)
+            raise
+
+    def copy_files(self, request: wire.SandboxCopy, entry: SandboxEntry) -> None:
+        calls.CopyCall(self._desk, self._flight, request, entry, self.find(request.source))
 
     def fetch(self, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
         calls.FetchCall(self._desk, self._flight, request, entry)
@@ -306,7 +342,7 @@ class Sandboxes:
     def execute_bound(self, request: Execute) -> None:
         """Run code in a bound kernel that didn't take the fast path; Refused or BadRequest if it can't be done."""
         by_name = self.seats.by_name(request)
-        entry = self._desk.get(by_name.sandbox, self._flight.user)
+        entry = self.find(by_name.sandbox)
         self.execute(by_name, entry, partial(self.seats.offer, request.session))
 
     def _answer(self, number: int, call: calls.SandboxCall, entry: SandboxEntry, report: Report) -> None:
@@ -531,6 +567,8 @@ IN_SANDBOX: Mapping[type[wire.SandboxRequest], Callable[..., Mapping[str, Any] |
     wire.SandboxInfo: lambda of, _, entry: of._desk.info(entry),
     wire.SandboxExtend: Sandboxes.extend,
     wire.SandboxKill: Sandboxes.kill,
+    wire.SandboxPause: Sandboxes.pause,
+    wire.SandboxCopy: Sandboxes.copy_files,
     wire.SandboxExecute: Sandboxes.execute,
     wire.SandboxFetch: Sandboxes.fetch,
     wire.SandboxConnect: Sandboxes.connect,

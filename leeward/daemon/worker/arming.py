@@ -75,7 +75,9 @@ class Arming:
         self._pool.refill.want(self)
 
     def wanted(self) -> bool:
-        return self._worker.taking and not self._rests and len(self.store) < self.kept
+        warmth = self._terms.warmth
+        return (self._worker.taking and not self._rests and len(self.store) < self.kept
+                and not (warmth is not None and warmth.waits))
 
     @property
     def kept(self) -> int:
@@ -119,6 +121,8 @@ class Arming:
         here, there = Channel.pair()
         try:
             here.socket.setblocking(False)
+            if self._terms.warmth is not None:
+                self._terms.warmth.tell(here)
             leaf = self._worker.group.leaf(number, self._terms.limits, patient=patient)
         except BaseException:
             here.close()

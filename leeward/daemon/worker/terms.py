@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from leeward.daemon.pool.begin import Patience
     from leeward.daemon.pool.pool import Ticket
     from leeward.daemon.worker.layers import RootLayers
+    from leeward.daemon.worker.warmth import Warmth
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -71,3 +72,4 @@ class WorkerSettings:
     ways_out: WaysOut = field(default_factory=WaysOut)  # the broker, where there is egress
     awake: Awake = field(default_factory=Awake)  # live sandboxes that hold all their descriptors
     layers: RootLayers | None = None  # an image's, if the daemon hands them to each keeper
+    warmth: Warmth | None = None  # the state that interpreters begin with, where the environment has one

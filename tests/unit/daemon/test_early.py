@@ -43,7 +43,8 @@ def test_every_key_of_the_configuration_reaches_the_engine() -> None:
     told, unsaid = early.settings(config), Settings()
 
     others = {"cgroup", "warm", "quotas", "patience", "sandboxes"}
-    of_further_pools = {"egress", "host", "room", "profile", "with_home", "home", "show", "variables", "bound", "image"}
+    of_further_pools = {"egress", "host", "room", "profile", "with_home", "home", "show", "variables", "bound", "image",
+                        "warming"}
     for name in set(names(Settings)) - others - of_further_pools:
         assert getattr(config, name) == getattr(told, name) != getattr(unsaid, name), name
     assert quotas(config, os.geteuid()) == told.quotas != unsaid.quotas

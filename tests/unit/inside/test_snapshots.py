@@ -17,6 +17,7 @@ import pytest
 import leeward
 from leeward.inside import imports, snapshots
 from leeward.inside.snapshots import CantTake, OpenFile
+from leeward.wire import job_frames as wire
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_functions_are_called_in_a_copy(monkeypatch: pytest.MonkeyPatch) -> None
     snapshots._writers.append((1, 2))
     snapshots.resume(snapshots.Taken([], "/"))
     assert [0, 1, 2] == calls
-    snapshots.resume(snapshots.Taken([], "/", same=True))
+    snapshots.resume(snapshots.Taken([], "/", word=wire.SAME_RANDOM))
     assert [0, 1, 2, 1, 2] == calls
     assert not snapshots._writers
 

@@ -8,10 +8,11 @@ const { randomInt } = require('node:crypto');
 const { StringDecoder } = require('node:string_decoder');
 
 const { arriving, ARRIVALS } = require('./arrivals.js');
-const { Calls, now } = require('./calls.js');
+const { now } = require('./calls.js');
 const { BadReply, BrokenPipeError, DaemonError, ProcessOver } = require('./errors.js');
 const { resultOf, endedOf } = require('./results.js');
 const { bytes, known, executeFields, TURN } = require('./fields.js');
+const { Snapshot } = require('./snapshot.js');
 
 /** Seconds that one request waits in the daemon; then the next one is sent. */
 const READ_S = 30;
@@ -213,28 +214,4 @@ class Kernel {
   }
 }
 
-/** The state of a kernel at one moment, which belongs to the user: kernels in any sandbox may begin with it. */
-class Snapshot {
-  #socket;
-
-  constructor(socket, { snapshot, size, made, python, packages, lost }) {
-    this.#socket = socket;
-    Object.assign(this, { id: snapshot, size, made, python, packages, lost });
-  }
-
-  /** Frees its memory; kernels that began with it live on. */
-  async remove() {
-    const calls = new Calls({ socket: this.#socket });
-    try {
-      await calls.call('snapshot_remove', { snapshot: this.id });
-    } finally {
-      calls.close();
-    }
-  }
-
-  toString() {
-    return this.id;
-  }
-}
-
-module.exports = { Process, Kernel, Snapshot, whole, CLOSE_S };
+module.exports = { Process, Kernel, whole, CLOSE_S };

@@ -38,7 +38,7 @@ class Sandbox {
       if (mount.compare && (mount.overlay || !mount.writable)) throw new RequestRejected(`mount ${mount.target}: compare is for a folder that is written, and not for an overlay`);
     }
     hidden(this, {
-      own, calls: own ? new Calls({ socket, token, retryBusy }) : client.calls, host: { command, socket, token }, options, mounts: all, opened: null, closed: false, companion: null, made: [], watch: {}, holds: false, files: new Files(this),
+      own, calls: own ? new Calls({ socket, token, retryBusy }) : client.calls, host: { command, socket, token }, options, mounts: all, opened: null, closed: false, companion: null, made: [], watch: {}, holds: false, attached: false, files: new Files(this),
     });
   }
 
@@ -54,6 +54,7 @@ class Sandbox {
     const box = new Sandbox(client && !held ? { client } : own);
     box.opened = Promise.resolve(id);
     box.holds = held;
+    box.attached = true;
     try {
       await box.info();
     } catch (error) {
@@ -213,6 +214,31 @@ class Sandbox {
     const { snapshot, sameRandom = false } = known('kernel', options, ['snapshot', 'sameRandom']);
     const fields = snapshot === undefined ? {} : { snapshot: String(snapshot), ...(sameRandom && { same_random: true }) };
     return new Kernel(this, whole(await this.starts('kernel_open', fields), 'kernel', 1));
+  }
+
+  /** Sandboxes with these options and files, and copies of these `kernels`: `[{ sandbox, kernels }]`. Programs aren't copied. */
+  async fork(count = 1, kernels = [], options = {}) {
+    const { sameRandom = false } = known('fork', options, ['sameRandom']);
+    if (this.attached || this.mounts.length || this.options.image !== undefined) {
+      throw new RequestRejected("a sandbox that was attached, shows folders of the host or has an image can't be forked");
+    }
+    const snapshots = [];
+    const made = [];
+    try {
+      for (const kernel of kernels) snapshots.push(await kernel.snapshot());
+      while (made.length < count) {
+        const copy = { sandbox: new Sandbox(this.options), kernels: [] };
+        made.push(copy);
+        await copy.sandbox.ask('sandbox_copy', { source: await this.id() });
+        for (const snapshot of snapshots) copy.kernels.push(await copy.sandbox.kernel({ snapshot, sameRandom }));
+      }
+      return made;
+    } catch (error) {
+      await Promise.allSettled(made.map(({ sandbox }) => sandbox.close()));
+      throw error;
+    } finally {
+      await Promise.allSettled(snapshots.map((snapshot) => snapshot.remove())); // else they go when they aren't used
+    }
   }
 
   /** Make the server at `port` in the sandbox reachable on 127.0.0.1 of the host: `{port, close()}`. */

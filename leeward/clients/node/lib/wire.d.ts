@@ -537,6 +537,12 @@ export interface Requests {
     /** the server's, of TCP, from 1 to 65,535 */
     port: number | bigint;
   };
+  sandbox_copy: {
+    /** its id */
+    sandbox: string;
+    /** the id of the other one */
+    source: string;
+  };
   sandbox_dock: {
   };
   sandbox_execute: {
@@ -622,6 +628,8 @@ export interface Requests {
     lifetime?: number;
     /** it ends when this connection does, as `parted`, until a `sandbox_extend` with `detach` */
     held?: boolean;
+    /** when it was idle for too long it sleeps, as by `sandbox_pause`; it ends if it can't */
+    sleeps?: boolean;
     /** variables of every process in it, beside the sandbox's own; bounds as for `execute` */
     env?: Record<string, string>;
     /** shown by `sandbox_info`; at most 64 entries, 16,384 characters together */
@@ -648,6 +656,10 @@ export interface Requests {
     policy?: Record<string, any>;
     /** a policy that narrows the sandbox's for `sandbox_fetch`, in [the short form](egress.md#fetch); about 65,536 characters */
     fetch_policy?: Record<string, any>;
+  };
+  sandbox_pause: {
+    /** its id */
+    sandbox: string;
   };
   session_close: {
     /** the number of a session of this connection */
@@ -779,15 +791,17 @@ export interface Answers {
   process_write: { written: number | bigint };
   recall: { events: Record<string, any>[]; last: number | bigint };
   sandbox_connect: { socket: boolean };
+  sandbox_copy: { made: number | bigint };
   sandbox_dock: { dock: number | bigint; socket: boolean };
   sandbox_execute: ResultFields;
-  sandbox_extend: { sandbox: string; profile: string; environment: string; egress: string; image: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; held: boolean; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[] };
+  sandbox_extend: { sandbox: string; profile: string; environment: string; egress: string; image: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; held: boolean; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[]; asleep: boolean };
   sandbox_fetch: { status?: number | bigint; headers?: any[]; url: string; history?: string[]; address?: string; body?: Buffer | [number, number, number]; failed?: string; message?: string; sent?: boolean; arenas?: (number | bigint)[] };
   sandbox_hide: {};
-  sandbox_info: { sandbox: string; profile: string; environment: string; egress: string; image: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; held: boolean; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[] };
+  sandbox_info: { sandbox: string; profile: string; environment: string; egress: string; image: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; held: boolean; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[]; asleep: boolean };
   sandbox_kill: {};
   sandbox_list: { sandboxes: Record<string, any>[]; more: boolean; last?: number | bigint };
   sandbox_open: { sandbox: string; idle: number; lifetime: number };
+  sandbox_pause: {};
   session_close: {};
   session_open: { session: number | bigint };
   session_reset: {};

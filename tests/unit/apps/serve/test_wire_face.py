@@ -57,6 +57,22 @@ def test_what_is_about_this_connection_names_no_sandbox():
     assert ABOUT_SANDBOXES == {op for op in OPERATIONS if "sandbox" in OPERATIONS[op].checks}
 
 
+def test_files_are_copied_from_ones_own_sandboxes_alone():
+    """To the daemon all tenants are one user, who may name any sandbox as the source."""
+    async def test(played):
+        await played.says(id=1, op="sandbox_open")
+        await played.answers(1, sandbox="a" * 26)
+        asked = len(played.asked)
+        for number, other in enumerate(("o" * 26, 7, ["a" * 26], ""), 2):
+            await played.says(id=number, op="sandbox_copy", sandbox="a" * 26, source=other)
+            assert "sandbox_over" == played.given[-1]["error"]["kind"]
+        assert asked == len(played.asked)
+        await played.says(id=10, op="sandbox_copy", sandbox="a" * 26, source="a" * 26)
+        assert "a" * 26 == played.asked[-1]["source"]
+
+    run(test, sandboxes=1)
+
+
 def test_snapshots_are_their_tenants_alone():
     """To the daemon all tenants are one user, which may begin with any of its snapshots."""
     async def test(played):

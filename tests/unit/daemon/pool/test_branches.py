@@ -56,7 +56,7 @@ class Branch:
                  first: int, troubled: Any, **_more: object) -> None:
         self.settings, self.first, self.troubled = settings, first, troubled
         self.patience = SimpleNamespace(start=20.0)
-        self.stood, self.busy, self.problem, self.refused = True, False, None, None
+        self.stood, self.warms, self.busy, self.problem, self.refused = True, False, False, None, None
         self.workers: list[object] = [object()]
         self.pool = SimpleNamespace(
             drain=self._drain, ledger=SimpleNamespace(close=lambda: None),
@@ -195,10 +195,14 @@ def test_waiters_of_a_failed_branch_are_not_kept(clock: Clock) -> None:
 
 
 def test_a_branch_that_never_stands_ends(clock: Clock) -> None:
+    """Not while the code of its environment runs."""
     ours = table(clock)
     ours.of(key("a"))
-    Branch.made[0].stood = False
+    Branch.made[0].stood, Branch.made[0].warms = False, True
     clock.run(21.5)
+    assert Branch.made[0].refused is None
+    Branch.made[0].warms = False
+    clock.run(1.5)
 
     assert "no worker was ready" in str(Branch.made[0].refused)
 

@@ -1,0 +1,150 @@
+"""Files of one sandbox made anew in another: what is kept of each entry, and what can't lead out of a folder."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from leeward.crossing import scratch_copies, walk
+from leeward.errors import LeewardError
+
+
+def copied(source: Sequence[Path], target: Sequence[Path]) -> int:
+    """Through a pipe, by two threads in place of two porters."""
+    read, write = os.pipe()
+
+    def give() -> None:
+        scratch_copies.give([*map(str, source)], write)
+        os.close(write)
+
+    giver = threading.Thread(target=give)
+    giver.start()
+    try:
+        return scratch_copies.take([*map(str, target)], read)
+    finally:
+        os.close(read)
+        giver.join()
+
+
+def taken(target: Path, *rows: object) -> int:
+    """Take *rows* as they are, and what is after the last one."""
+    read, write = os.pipe()
+    packed = [msgpack.packb(row) for row in rows]
+    os.write(write, b"".join(struct.pack(">I", len(row)) + row for row in packed))
+    os.close(write)
+    try:
+        return scratch_copies.take([str(target)], read)
+    finally:
+        os.close(read)
+
+
+def told(folder: Path) -> dict[str, tuple[object, ...]]:
+    rows = {}
+    for path in folder.rglob("*"):
+        about = path.lstat()
+        is_file = stat.S_ISREG(about.st_mode)
+        rows[os.fsencode(path.relative_to(folder)).decode("latin-1")] = (
+            about.st_mode, about.st_mtime_ns, is_file and about.st_nlink, is_file and about.st_size,
+            path.is_symlink() and os.readlink(path), about.st_size < 1 << 20 and is_file and path.read_bytes())
+    return rows
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    for name in ("from/work", "from/tmp", "to/work", "to/tmp"):
+        (tmp_path / name).mkdir(parents=True)
+    return tmp_path
+
+
+def test_all_that_is_there_is_made_anew(place: Path) -> None:
+    """Content, holes, modes, times, links of both kinds also between folders, names that are no text, special files."""
+    work, tmp = place / "from/work", place / "from/tmp"
+    (work / "d/e").mkdir(parents=True)
+    (work / "d/e/f").write_bytes(os.urandom(600_000))
+    os.link(work / "d/e/f", tmp / "again")
+    os.mkfifo(work / "fifo", 0o640)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(work / "sock"))
+    (work / "link").symlink_to("/etc/passwd")
+    with open(tmp / "huge", "wb") as file:
+        file.seek(1 << 38)
+        file.write(b"x")
+    (work / "empty").touch()
+    open(os.fsencode(work) + b"/bad\xff\n", "w").close()
+    (work / "d/e").chmod(0o511)
+    os.utime(work / "d", ns=(3, 4))
+    os.utime(work / "link", ns=(5, 6), follow_symlinks=False)
+    assert 10 == copied([work, tmp], [place / "to/work", place / "to/tmp"])
+    for name in ("work", "tmp"):
+        assert told(place / "from" / name) == told(place / "to" / name)
+    assert (place / "to/tmp/huge").stat().st_blocks < 64
+    assert os.path.samefile(place / "to/work/d/e/f", place / "to/tmp/again")
+
+
+@pytest.mark.parametrize("path", [b"../out", b"link/out", b"/out", b"a/../../out", b"..", b"", b"a/"])
+def test_nothing_leads_out_of_its_folder(place: Path, path: bytes) -> None:
+    target = place / "to/work"
+    (target / "link").symlink_to(place)
+    (target / "a").mkdir()
+    before = sorted(map(str, place.rglob("*")))
+    with pytest.raises((OSError, LeewardError)):
+        taken(target, [0, path, "file", 0o644, [1, 2], [3, []]], None)
+    assert before == sorted(map(str, place.rglob("*")))
+
+
+def test_what_is_there_is_not_replaced(place: Path) -> None:
+    target = place / "to/work"
+    (target / "a").write_text("mine")
+    with pytest.raises(FileExistsError):
+        taken(target, [0, b"a", "file", 0o644, [1, 2], [0, []]], None)
+    assert "mine" == (target / "a").read_text()
+
+
+def test_rows_that_end_early_or_are_too_long_are_refused(place: Path) -> None:
+    target = place / "to/work"
+    for rows in ((), ([0, b"a", "folder", 0o755, [1, 2], []],)):
+        with pytest.raises(LeewardError, match="to their end"):
+            taken(target, *rows)
+    read, write = os.pipe()
+    os.write(write, struct.pack(">I", 1 << 30))
+    os.close(write)
+    with pytest.raises(LeewardError, match="to their end"):
+        scratch_copies.take([str(target)], read)
+    os.close(read)
+
+
+def test_what_goes_meanwhile_is_left_out(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is a link when it is opened, and a folder that has gone."""
+    work = place / "from/work"
+    for name in ("a", "b"):
+        (work / name).write_text(name)
+    (work / "d").mkdir()
+    regular, listed = walk.regular, os.listdir
+
+    def replaced(top: int, path: bytes) -> int:
+        if path == b"a":
+            (work / "a").unlink()
+            (work / "a").symlink_to("/etc/passwd")
+            (work / "d").rmdir()
+        return regular(top, path)
+
+    monkeypatch.setattr(walk, "regular", replaced)
+    monkeypatch.setattr(os, "listdir", lambda fd: sorted(listed(fd)))
+    copied([work], [place / "to/work"])
+    assert ["b"] == [path.name for path in (place / "to/work").iterdir()]
+
+
+def test_a_pipe_that_nobody_reads_ends_it(place: Path) -> None:
+    (place / "from/work/a").write_bytes(b"x" * (4 << 20))
+    read, write = os.pipe()
+    os.close(read)
+    scratch_copies.give([str(place / "from/work")], write)
+    os.close(write)
