@@ -93,6 +93,21 @@ class PackageSource:
     size: int = 20 << 30
 
 
+def is_held(path: str) -> bool:
+    """Whether another process, as the daemon that uses it, holds an flock(2) of the file or folder *path*."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 class Environments:
     """
     The environments in a folder, which the first one makes. It belongs to this user, and no other user may write there.
@@ -182,7 +197,7 @@ class Environments:
                 short = [name for name, named in self.names().items() if named is not None and built == named.built]
                 if not all(map(stored.is_packages_name, short)):
                     continue
-                if self._in_use(built):
+                if is_held(stored.built_path(self.folder, built)):
                     busy.append(built)
                 else:
                     for name in short:
@@ -237,20 +252,6 @@ class Environments:
                                stderr=subprocess.DEVNULL, check=False)
             if os.path.lexists(path):
                 shutil.rmtree(path)  # raises the reason
-
-    def _in_use(self, built: str) -> bool:
-        """Whether a daemon holds the lock of the environment's folder."""
-        try:
-            fd = os.open(stored.built_path(self.folder, built), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
 
     @contextlib.contextmanager
     def _locked(self, built: str) -> Iterator[None]:

@@ -23,6 +23,7 @@ from leeward._native.beneath import open_beneath, open_in_root
 from leeward.apps.images import packing, unpacking
 from leeward.apps.images.sources import FoundImage, Packed
 from leeward.apps.images.streams import BadImage, ImageBounds, Plain
+from leeward.client.environments import is_held
 from leeward.errors import BadRequest, quoted
 from leeward.spec import images
 from leeward.spec.images import Image, LayerRecord
@@ -142,7 +143,7 @@ class Images:
                         continue
                 os.unlink(path)
             for digest in sorted({entry.split(".")[0] for entry in self._list("layers")} - wanted):
-                if self._in_use(digest):
+                if is_held(images.layer_record_path(self.folder, digest)):
                     busy += 1
                     continue
                 with contextlib.suppress(BadRequest):
@@ -265,20 +266,6 @@ class Images:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(images.layer_record_path(self.folder, digest))
         _remove(images.layer_path(self.folder, digest))
-
-    def _in_use(self, digest: str) -> bool:
-        """Whether a daemon holds the lock of the layer's record."""
-        try:
-            fd = os.open(images.layer_record_path(self.folder, digest), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
 
     def _list(self, part: str) -> list[str]:
         try:
