@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from leeward.apps.agents import checks
 from leeward.apps.agents.errors import SettingsError, printable
 from leeward.apps.agents.hiding import parse_pattern
 from leeward.apps.agents.reading import HOLE_FILE, check_depth, read_in_project
-from leeward.base.dataclass import dataclass
 
 #: The keys that are read, and one that says nothing; versions before 2.0 had `domainWhitelist`.
 _EXCLUDE, _HOSTS, _NOTHING = ("files", "exclude"), (("network", "allow"), ("network", "domainWhitelist")), ("$schema",)

@@ -152,8 +152,8 @@ def _kept_folders(project: str, home: str, environ: Mapping[str, str], taken: Se
     The folders of the sandbox's home that stay for *project*, each with its place on the host. Two mounts can't lie in
     each other, so of a folder in which one of *taken* lies only the parts of _KEPT beside that stay.
     """
-    from leeward.apps.agents.instance_names import blake2b, instance_name
-    from leeward.apps.agents.state_files import own_folder  # few starts keep folders
+    from leeward.apps.agents.instance_names import blake2b, instance_name  # few starts keep folders
+    from leeward.apps.agents.state_files import own_folder
 
     # Another user may make a folder with the path of one that is gone.
     digest = blake2b(b"%d\0%s" % (os.stat(project).st_uid, os.fsencode(project))).hexdigest()[:24]

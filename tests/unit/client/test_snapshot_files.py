@@ -60,7 +60,7 @@ def test_another_file_is_refused(tmp_path: Path, change: Callable[[bytes], bytes
         read(change(data))
 
 
-@pytest.mark.parametrize("head", [{**HEAD, "sizes": ["a"]}, {**HEAD, "more": 1}, {"key": {}}, {**HEAD, "made": 1}])
+@pytest.mark.parametrize("head", [{**HEAD, "sizes": ["a"]}, {**HEAD, "more": 1}, {"key": {}}, {**HEAD, "made": "1"}])
 def test_another_head_is_refused(tmp_path: Path, head: dict[str, object]) -> None:
     data = written(tmp_path / "state", head)
     with pytest.raises(SnapshotFailed, match="isn't that of a snapshot"):

@@ -34,7 +34,7 @@ def test_each_field_of_what_begins_is_judged():
     same = {"egress", "environment", "limits", "policy", "profile"}
 
     assert same | {"cwd", "dock", "env", "fetch_policy", "held", "hide", "home", "idle", "image", "lifetime", "metadata",
-                   "mounts", "pin", "protect", "show_secrets", "user"} == whole["sandbox_open"]
+                   "mounts", "pin", "protect", "show_secrets", "sleeps", "user"} == whole["sandbox_open"]
     assert same | {"idle"} == whole["session_open"]
     assert same | {"args", "code", "collect", "display", "env", "files", "functions", "label", "module", "name", "session",
                    "stdin"} == whole["execute"]
