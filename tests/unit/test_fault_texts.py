@@ -32,7 +32,7 @@ ALLOWED = {
     "apps/integrations/dspy.py:LeewardInterpreter.start": "what the caller itself has passed, in its own process",
     "apps/integrations/jupyter.py:main": "what the caller itself has passed, in its own process",
     "apps/integrations/nemo_gym.py:LeewardProvider.create": "what the caller itself has passed, in its own process",
-    "apps/integrations/openai_agents.py:LeewardSandboxSession._prepare_backend_workspace": "an error of the client, in our words",
+    "apps/integrations/openai_agents.py:LeewardSandboxSession._prepare_backend_workspace": "the client's own words",
     "apps/integrations/openai_agents.py:_writes": "what the caller itself has passed, in its own process",
     "client/fetching.py:fetch_fields": "what the caller itself has passed, in its own process",
     "egress/faults.py:of_connection": "OpenSSL's reason is looked up in a table",
