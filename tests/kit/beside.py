@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ ONCE = () if os.environ.get("LEEWARD_LONG") else (
 #: A variable with folders whose files he has as well, when another lane has them as root.
 ALSO = "LEEWARD_TESTS_ALSO"
 
+#: A variable with the turn of a whole run, one of TURNS: he has all attacks in each, and a part of the other files.
+TURN, TURNS = "LEEWARD_TESTS_TURN", 3
+
 #: The folders of the tests that are his.
 FOLDERS = ("tests/integration", "tests/escapes")
 
@@ -80,11 +84,14 @@ os.write(told, f"{subprocess.call(sys.argv[2:])} ".encode())
 def his(paths: Iterable[Path]) -> list[str]:
     """
     What he runs of the files of tests *paths*, which root runs; all that is his where none of these is. The attacks
-    come last, when root's are over: both at once would want the memory and the processors of their controls.
+    come last, when root's are over: both at once would want the memory and the processors of their controls. In a whole
+    run each of them has all attacks, and the files whose turn it is.
     """
+    turn = os.environ.get(TURN)
     named = sorted({path.relative_to(features.ROOT).as_posix() for path in paths})
     found = [name for folder in FOLDERS for name in named
-             if name.startswith(folder) and not name.endswith((*NOT_HIS, *ONCE))]
+             if name.startswith(folder) and not name.endswith((*NOT_HIS, *ONCE))
+             and (turn is None or "tests/escapes" == folder or int(turn) == zlib.crc32(name.encode()) % TURNS)]
     return found or [*FOLDERS, *(f"--ignore=tests/integration/{name}" for name in (*NOT_HIS, *ONCE))]
 
 

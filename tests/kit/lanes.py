@@ -6,7 +6,8 @@ Runs in:   a developer's shell, as `PYTHONPATH=tests python -m kit.lanes [COMMAN
 Tests of a daemon mostly wait for it, so one process leaves most of a processor idle. What computes, compiles, boots or
 runs whole programs, and has no bound on the time of a job, is the second lane. The third has the attacks. The first lane
 has everything else; a file that is new is there. Beside the first lane root starts a run of its files and the attacks by
-an ordinary user, and beside the second one of its own (kit/beside.py).
+an ordinary user, and beside the second one of its own (kit/beside.py). Each commit has a third of these files in turn,
+and with LEEWARD_LONG=1 all.
 
 What needs no more than .venv has runs while COMMAND still does, and is shown at once; the first lane is shown when that
 is over, and then the others.
@@ -26,10 +27,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import IO
 
 from kit import features
-from kit.beside import ALSO
+from kit.beside import ALSO, TURN, TURNS
 from kit.ordinary_user import LANE
 
 #: What needs nothing beyond .venv: the beginning of the second lane.
@@ -90,7 +92,7 @@ class Lane:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-o", f"cache_dir={self.cache}", "--durations=15", *arguments],
             cwd=features.ROOT, stdout=said,
-            env={**environment, **({ALSO: " ".join(THIRD)} if number == 1 else {LANE: str(number)})},
+            env={**environment, **turn(), **({ALSO: " ".join(THIRD)} if number == 1 else {LANE: str(number)})},
             stderr=None if said is None else subprocess.STDOUT)
 
     def wait(self) -> int:
@@ -144,6 +146,15 @@ class Lane:
             return []
 
 
+@cache
+def turn() -> dict[str, str]:
+    """Which files an ordinary user runs of this commit's, as a variable; none where that's all of them."""
+    if os.environ.get("LEEWARD_LONG"):
+        return {}
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=features.ROOT, capture_output=True, text=True, check=False)
+    return {TURN: str(int(head.stdout.strip() or "0", 16) % TURNS)}
+
+
 def verdict(statuses: Sequence[int], failed: Sequence[str]) -> tuple[int, bool]:
     """
     The exit status of lanes that ended with *statuses*, and whether the tests that failed may run once more.
@@ -177,6 +188,8 @@ def run(prepare: Sequence[str]) -> int:
         print("--- the first lane", flush=True)
         statuses += [first.follow(), second.wait(), third.wait()]
         show(second, third)
+    if turn():
+        print(f"dev: the ordinary user had part {int(turn()[TURN]) + 1} of {TURNS} of the files, and all attacks", flush=True)
     print("dev: minutes by lane:", *(f"{lane.cache.name} {lane.took / 60:.1f}" for lane in lanes), flush=True)
     failed = [name for lane in lanes for name in lane.failed()]
     unsteady = [f"{name}, as an ordinary user" for lane in lanes for name in lane.unsteady()]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kit import lanes
-from kit.beside import FOLDERS, NOT_HIS, ONCE, his
+from kit.beside import FOLDERS, NOT_HIS, ONCE, TURN, TURNS, his
 from kit.features import ROOT
 
 
@@ -22,8 +22,9 @@ def test_the_paths_of_lanes_exist() -> None:
     assert [] == [name for name in names if not (ROOT / name).exists()]
 
 
-def test_the_ordinary_user_has_every_file_of_one_lane_or_the_other() -> None:
+def test_the_ordinary_user_has_every_file_of_one_lane_or_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for those that say nothing about a user; and all of them, where root runs none."""
+    monkeypatch.delenv(TURN, raising=False)
     every = [*ROOT.glob("tests/escapes/test_*.py"), *ROOT.glob("tests/integration/test_*.py")]
     second = [path for path in every if path.relative_to(ROOT).as_posix() in lanes.SECOND]
     first = [path for path in every if path not in second and path.relative_to(ROOT).as_posix() not in lanes.EARLY]
@@ -37,6 +38,21 @@ def test_the_ordinary_user_has_every_file_of_one_lane_or_the_other() -> None:
     assert [] == [name for name in (*NOT_HIS, *ONCE) if not (ROOT / "tests/integration" / name).exists()]
     assert set(FOLDERS) <= set(his(common))
     assert one == [*(name for name in one if "integration" in name), *(name for name in one if "escapes" in name)]
+
+
+def test_the_turns_of_a_whole_run_have_every_file_once_and_all_attacks_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = [*ROOT.glob("tests/escapes/test_*.py"), *ROOT.glob("tests/integration/test_*.py")]
+    monkeypatch.delenv(TURN, raising=False)
+    whole = his(every)
+    had = []
+    for turn in range(TURNS):
+        monkeypatch.setenv(TURN, str(turn))
+        had.append(his(every))
+
+    attacks = [name for name in whole if "escapes" in name]
+    assert sorted(whole) == sorted([*attacks, *(name for part in had for name in part if "escapes" not in name)])
+    assert all(attacks == [name for name in part if "escapes" in name] for part in had)
+    assert all(len(part) - len(attacks) > (len(whole) - len(attacks)) / TURNS / 2 for part in had)
 
 
 @pytest.mark.parametrize(("statuses", "failed", "expected"), [
