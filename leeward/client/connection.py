@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 #: Bytes of one read: a small result fits, and malloc still serves it without mmap(2).
 READ = 1 << 16
+#: Seconds of one read that waits: a signal that has come just before it began is served after it.
+LOOK_S = 0.5
 #: Bytes of ancillary data that one read accepts.
 ANCILLARY = CMSG_SPACE(MAX_DESCRIPTORS * 4)
 
@@ -255,25 +257,25 @@ class BlockingConnection:
     def _answer(self, number: int, deadline: float | None,
                 on_other_reply: Callable[[Reply], None] | None = None) -> tuple[Reply, list[int]]:
         """The reply to request *number*; replies to other requests go to *on_other_reply*."""
-        asked = False
+        asked, heard = False, time.monotonic()
         while True:
             left = float("inf") if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise NoAnswer(f"no answer from {quoted(self.path)} before the deadline")
-            self._patience(min(left, PATIENCE_S))
+            self._patience(min(left, LOOK_S, PATIENCE_S))
             try:
                 answers = self._receive()
             except BlockingIOError:
-                if left <= PATIENCE_S:
+                if left <= LOOK_S or time.monotonic() - heard < PATIENCE_S:
                     continue
                 if asked:
                     raise NoAnswer(f"the daemon on {quoted(self.path)} doesn't answer pings") from None
-                asked = True
+                asked, heard = True, time.monotonic()
                 self.try_to_post("ping", {})
                 continue
             except (ConnectionResetError, BrokenPipeError):
                 raise away(self.path, "it went away before it answered", may_have_run=True) from None
-            asked = False
+            asked, heard = False, time.monotonic()
             for reply, descriptors in answers:
                 if reply.id == number:
                     return reply, descriptors

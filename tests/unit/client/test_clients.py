@@ -218,6 +218,32 @@ def test_a_client_may_be_told_not_to_ask_again(path: Path, options: dict[str, bo
             asyncio.run(main())
 
 
+def test_a_signal_that_comes_just_before_a_read_waits_is_served_soon(path: Path) -> None:
+    """The kernel begins to wait all the same: no read waits for long, and a ping is sent after PATIENCE_S as ever."""
+    asked, waits = [], set[bytes]()
+
+    def silent(sock: socket.socket) -> None:
+        asked.append(request_of(sock)["op"])
+        assert b"" == sock.recv(1)  # no ping
+
+    with Rogue(path, silent), leeward.Client(path) as client:
+        receive = client._connection._receive
+
+        def look() -> list[Any]:
+            assert client._connection._socket is not None
+            waits.add(client._connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
+            if time.monotonic() > began + 0.7:
+                raise KeyboardInterrupt  # as the handler does
+            return receive()
+
+        began = time.monotonic()
+        client._connection._receive = look  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            client.execute("1")
+    assert ["execute"] == asked
+    assert {struct.pack("ll", 0, 500_000)} == waits
+
+
 @pytest.mark.parametrize(("options", "said"), [
     ({"tiemout": 3}, "did you mean 'timeout'"), ({"memory_limit": 3}, "did you mean 'memory'"),
     ({"input": b""}, "did you mean 'stdin'"), ({"colect": []}, "did you mean 'collect'"),
