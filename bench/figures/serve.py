@@ -3,7 +3,8 @@ What `leeward serve` costs over the client: a program, a cell, a sandbox with it
 program beside another tenant's, and calls beside many connections that are idle.
 
 The requests are E2B's and SandboxFusion's over one connection that stays open, by the standard library; E2B's own client
-takes some milliseconds more for itself. Everything runs on the same processors.
+takes some milliseconds more for itself. Everything runs on the same processors. LEEWARD_BENCH_SANDBOXFUSION is the URL of
+SandboxFusion's own server, if there is one to compare with: its turns and these are of one run.
 """
 
 from __future__ import annotations
@@ -30,11 +31,14 @@ from leeward.errors import LeewardError
 from leeward.spec.outcome import Result
 from leeward_cli.bench.figures import percentile, ratio
 from leeward_cli.bench.floors import CODE, CalledSubject
-from leeward_cli.bench.ours import daemon, good, program
+from leeward_cli.bench.ours import armed, daemon, daemon_pid, good, program
 from leeward_cli.bench.rounds import row
+from leeward_cli.bench.spent import clock, spent
 
 #: Programs of a turn for the rate, and connections at once; connections of a flood; those that are idle.
 _PROGRAMS, _CALLERS, _FLOOD, _IDLE = 400, 4, 32, 2000
+#: Programs of a turn with SandboxFusion's own server.
+_THEIRS = 60
 _FRAME = json.dumps({"process": {"cmd": "/bin/true"}}).encode()
 
 
@@ -132,7 +136,8 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
         return [_over(found, "a program by /run_code", "a program by the client", 1.5),
                 _over(found, "a cell by E2B's /execute", "a cell by the client", 3.0),
                 _over(found, "a sandbox and a command by E2B's calls", "a sandbox and a command by the client", 8.0),
-                _rates(server, settings.some(5)), _beside_flood(server, settings.some(10)), _beside_idle(server)]
+                *_rates(server, path, settings.some(5)), *_beside_its_own(server, settings.some(5)),
+                _beside_flood(server, settings.some(10)), _beside_idle(server)]
 
 
 def _over(found: Found, over: str, under: str, target: float) -> Row:
@@ -159,16 +164,51 @@ def _running(server: _Server, callers: int, tenant: int, goes_on: Callable[[], b
             thread.join()
 
 
-def _rates(server: _Server, turns: int) -> Row:
-    rates = list[float]()
+def _rate(server: _Server, programs: int) -> float:
+    left, began = iter(range(programs)), time.perf_counter()
+    with _running(server, _CALLERS, 0, lambda: next(left, None) is not None):
+        pass
+    return programs / (time.perf_counter() - began)
+
+
+def _rates(server: _Server, path: str, turns: int) -> list[Row]:
+    """Programs in a second; and how many the processors could serve by the time that one takes of them, all of it counted."""
+    rates, possible, parts, processors = list[float](), list[float](), list[list[float]](), len(os.sched_getaffinity(0))
+    daemon_process = daemon_pid(path)
     for _ in range(turns):
-        left, began = iter(range(_PROGRAMS)), time.perf_counter()
-        with _running(server, _CALLERS, 0, lambda left=left: next(left, None) is not None):  # type: ignore[misc]
-            pass
-        rates.append(_PROGRAMS / (time.perf_counter() - began))
+        began, before = [clock(server.pid), time.process_time()], spent(daemon_process)
+        rates.append(_rate(server, _PROGRAMS))
+        ours = [now - then for now, then in zip([clock(server.pid), time.process_time()], began, strict=True)]
+        armed(path, 1)  # what follows a program belongs to it
+        after = spent(daemon_process)
+        took = after.since(before) if after is not None and before is not None else None
+        if took is not None and took.workers is not None:
+            parts.append([1e3 * each / _PROGRAMS for each in (*ours, took.daemon, took.workers)])
+            possible.append(1e3 * processors / sum(parts[-1]))
     words = f"programs by /run_code, over {_CALLERS} connections"
-    return Row(words, round(percentile(rates, 50), 1), "1/s", 250.0, at_most=False,
-               measured=[spread(words, "1/s", rates, 1, at_most=False)])
+    rows = [Row(words, round(percentile(rates, 50), 1), "1/s", 250.0, at_most=False,
+                measured=[spread(words, "1/s", rates, 1, at_most=False)])]
+    if possible:
+        each = [percentile(part, 50) for part in zip(*parts, strict=True)]
+        words = f"programs by /run_code that {processors} processors serve, by their time"
+        rows.append(Row(words, round(percentile(possible, 50), 1), "1/s", 250.0, at_most=False,
+                        measured=[spread(words, "1/s", possible, 1, at_most=False)],
+                        note="ms of one: server {:.2f}, its caller {:.2f}, daemon {:.2f}, workers {:.2f}".format(*each)))
+    return rows
+
+
+def _beside_its_own(server: _Server, turns: int) -> list[Row]:
+    """The rate over that of SandboxFusion's own server, in turn."""
+    url = os.environ.get("LEEWARD_BENCH_SANDBOXFUSION")
+    if not url:
+        return []
+    theirs = _Server(url, 0, server.tokens)
+    found = [(_rate(server, _PROGRAMS), _rate(theirs, _THEIRS)) for _ in range(turns)]
+    ratios = [ours / others for ours, others in found]
+    words = "programs by /run_code, over those of SandboxFusion's own server"
+    return [Row(words, round(percentile(ratios, 50), 1), "x", 5.0, at_most=False, measured=[
+        spread("here", "1/s", [ours for ours, _ in found], 1, at_most=False),
+        spread("its own server", "1/s", [others for _, others in found], 1, at_most=False)])]
 
 
 def _beside_flood(server: _Server, turns: int) -> Row:

@@ -52,6 +52,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         return app(argv)
     status = _own(command, argv[1:])
     if arguments is None:
+        if "leeward.client.over_ssh" in sys.modules:
+            from leeward.client import over_ssh
+
+            over_ssh.close()
         # All output was written by write(2); finalizing the interpreter would take 4 ms for nothing.
         os._exit(status)
     return status

@@ -1,6 +1,7 @@
 """
 The way to a daemon by ssh: one ssh a host and process, which forwards the daemon's socket to one of a private folder.
 
+Ports:     the Python at the other end runs far_ports.py, whose socket is forwarded as the daemon's.
 Bounds:    READY_S seconds until it is forwarded, in which ssh may ask for a password or whether it knows the host; and
            END_S until it is killed.
 Ends:      with this process, however it ends: a command at the other end waits for the end of a pipe of ours.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import importlib.resources
 import os
 import shlex
 import shutil
@@ -17,17 +19,21 @@ import socket
 import subprocess
 import tempfile
 import threading
+from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from leeward.client.connecting import away, connect
+from leeward.client.conversation import refusal
 from leeward.errors import RequestRejected
 from leeward.spec.paths import RemoteHost
+from leeward.wire.frames import HEADER, VERSION, decode, encode
+from leeward.wire.replies import parse_reply
 
 READY_S, END_S = 120.0, 5.0
 #: The program with its options; another one by this variable.
 SSH, VARIABLE = "ssh", "LEEWARD_SSH"
-#: Bytes of one read.
-_PIECE = 1 << 18
+#: Bytes of one read; of the answer about a port.
+_PIECE, _ANSWER = 1 << 18, 1 << 16
 
 #: Prints the path of the socket that leeward's own clients on that machine would take, and waits. One line without a quote,
 #: which every shell passes on.
@@ -36,14 +42,36 @@ _WHERE = ('s=$LEEWARD_SOCKET; if [ -z "$s" ]; then u=$(id -u); if [ "$u" = 0 ]; 
           '[ -S "$s" ] || [ ! -S /run/leeward/leeward.sock ] || s=/run/leeward/leeward.sock; fi; fi; echo "$s"; '
           'exec cat >/dev/null')
 
+#: Runs far_ports.py, whose text is the first line of its input.
+_PORTS = 'exec sh -c \'exec python3 -c "import sys;exec(eval(sys.stdin.readline()))"\''
+
+
+@dataclass(slots=True)
+class _Forwarded:
+    """
+    Attributes:
+        ssh: the master, and *ports* that for ports, if there is one.
+        folder: has the sockets that are forwarded: "s", and "p" for ports.
+        far: the path of the daemon's.
+    """
+
+    ssh: subprocess.Popen[bytes]
+    folder: str
+    far: str
+    ports: subprocess.Popen[bytes] | None = None
+
+    @property
+    def near(self) -> str:
+        return os.path.join(self.folder, "s")
+
+
 _lock = threading.Lock()
-_forwarded: dict[tuple[int, str], tuple[subprocess.Popen[bytes], str]] = {}  # by process and host; with the socket's path
+_forwarded: dict[tuple[int, str], _Forwarded] = {}  # by process and host
 
 
 async def way(host: RemoteHost) -> SocketWay:
     """A stream to the daemon. DaemonAway if there is none."""
-    path = await asyncio.to_thread(forwarded, host)
-    made = connect(path)
+    made = connect(await asyncio.to_thread(forwarded, host))
     assert made is not None
     made = socket.socket(fileno=made.detach())
     made.setblocking(False)
@@ -53,29 +81,86 @@ async def way(host: RemoteHost) -> SocketWay:
 def forwarded(host: RemoteHost) -> str:
     """The path of a socket of this machine that ssh forwards to the daemon's. DaemonAway if it can't."""
     with _lock:
-        key = os.getpid(), str(host)
-        known = _forwarded.get(key)
-        if known is not None and known[0].poll() is not None:
-            _end(*_forwarded.pop(key))
-            known = None
-        if known is None:
-            known = _forwarded[key] = _forward(host)
-        return known[1]
+        return _known(host).near
 
 
-def _forward(host: RemoteHost) -> tuple[subprocess.Popen[bytes], str]:
-    parts, ssh = urlsplit(host), shlex.split(os.environ.get(VARIABLE, SSH))
-    there = [*(["-p", str(parts.port)] if parts.port else []), "--",
-             f"{unquote(parts.username)}@{parts.hostname}" if parts.username else str(parts.hostname)]
-    folder = tempfile.mkdtemp(prefix="leeward-ssh-")
-    control, near = os.path.join(folder, "c"), os.path.join(folder, "s")
+def forwarded_ports(host: RemoteHost) -> str:
+    """As `forwarded`, to far_ports.py, which runs there from then on. RequestRejected if it can't."""
+    with _lock:
+        known = _known(host)
+        near = os.path.join(known.folder, "p")
+        if known.ports is not None and known.ports.poll() is not None:
+            _stop(known.ports)
+            known.ports = None
+        if known.ports is None:
+            known.ports = _begin_ports(host, known, near)
+        return near
+
+
+def _known(host: RemoteHost) -> _Forwarded:
+    key = os.getpid(), str(host)
+    known = _forwarded.get(key)
+    if known is not None and known.ssh.poll() is not None:
+        _end(_forwarded.pop(key))
+        known = None
+    if known is None:
+        known = _forwarded[key] = _forward(host)
+    return known
+
+
+def _program() -> list[str]:
+    return shlex.split(os.environ.get(VARIABLE, SSH))
+
+
+def _there(host: RemoteHost) -> list[str]:
+    """The other end, as ssh takes it."""
+    parts = urlsplit(host)
+    return [*(["-p", str(parts.port)] if parts.port else []), "--",
+            f"{unquote(parts.username)}@{parts.hostname}" if parts.username else str(parts.hostname)]
+
+
+def _begin_ports(host: RemoteHost, known: _Forwarded, near: str) -> subprocess.Popen[bytes]:
+    text = importlib.resources.files("leeward.client").joinpath("far_ports.py").read_text("utf-8")
+    made = subprocess.Popen([*_program(), "-T", "-S", os.path.join(known.folder, "c"), *_there(host), _PORTS],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    late = threading.Timer(READY_S, made.kill)
+    late.start()
     try:
-        command = [*ssh, "-T", "-M", "-S", control, "-o", "ControlPersist=no", *there, f"exec sh -c '{_WHERE}'"]
+        assert made.stdin is not None
+        assert made.stdout is not None
+        made.stdin.write(f"{f'{text}{chr(10)}main({known.far!r})'!r}\n".encode())
+        made.stdin.flush()
+        far = os.fsdecode(made.stdout.readline().rstrip(b"\n"))
+        if os.path.exists(near):
+            os.unlink(near)  # of one that has ended
+        if not far.startswith("/") or ":" in far or not _forwards(host, known.folder, near, far):
+            raise RequestRejected("ports by ssh need a python3 at the other end, which ssh can run: ssh says why it can't")
+    except BaseException as error:
+        made.kill()
+        _stop(made)
+        raise (away(host, "ssh has ended, and says why") if isinstance(error, OSError) else error) from None
+    finally:
+        late.cancel()
+    return made
+
+
+def _forwards(host: RemoteHost, folder: str, near: str, far: str) -> bool:
+    command = [*_program(), "-S", os.path.join(folder, "c"), "-O", "forward", "-L", f"{near}:{far}", *_there(host)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=READY_S, check=False)
+    return done.returncode == 0
+
+
+def _forward(host: RemoteHost) -> _Forwarded:
+    parts, ssh = urlsplit(host), _program()
+    folder = tempfile.mkdtemp(prefix="leeward-ssh-")
+    try:
+        command = [*ssh, "-T", "-M", "-S", os.path.join(folder, "c"), "-o", "ControlPersist=no", *_there(host),
+                   f"exec sh -c '{_WHERE}'"]
         made = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise away(host, f"{ssh[0]}: {(error.strerror or '').lower()}") from None
-    late = threading.Timer(READY_S, made.kill)
+    late, found = threading.Timer(READY_S, made.kill), _Forwarded(made, folder, "")
     late.start()
     try:
         assert made.stdout is not None
@@ -84,17 +169,16 @@ def _forward(host: RemoteHost) -> tuple[subprocess.Popen[bytes], str]:
             raise away(host, "ssh has ended, and says why" if not far else "no path of a socket that ssh can forward")
         if far == unquote(parts.path):
             made.stdout.readline()
-        done = subprocess.run([*ssh, "-S", control, "-O", "forward", "-L", f"{near}:{far}", *there], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, timeout=READY_S, check=False)
-        if done.returncode != 0:
+        found.far = far
+        if not _forwards(host, folder, found.near, far):
             raise away(host, "ssh forwards no socket there, and says why")
     except BaseException as error:
         made.kill()
-        _end(made, near)
+        _end(found)
         raise (away(host, "ssh takes too long") if isinstance(error, subprocess.TimeoutExpired) else error) from None
     finally:
         late.cancel()
-    return made, near
+    return found
 
 
 @atexit.register
@@ -102,16 +186,22 @@ def close() -> None:
     """End each ssh of this process."""
     with _lock:
         for key in [key for key in _forwarded if key[0] == os.getpid()]:
-            _end(*_forwarded.pop(key))
+            _end(_forwarded.pop(key))
 
 
-def _end(made: subprocess.Popen[bytes], near: str) -> None:
+def _end(known: _Forwarded) -> None:
+    for made in (known.ports, known.ssh):
+        if made is not None:
+            _stop(made)
+    shutil.rmtree(known.folder, ignore_errors=True)
+
+
+def _stop(made: subprocess.Popen[bytes]) -> None:
     try:
         made.communicate(timeout=END_S)  # the end of its input ends it, if the network goes
     except subprocess.TimeoutExpired:
         made.kill()
         made.communicate()
-    shutil.rmtree(os.path.dirname(near), ignore_errors=True)
 
 
 class SocketWay:
@@ -130,8 +220,32 @@ class SocketWay:
         except ConnectionError:
             return b""
 
+    async def end(self) -> bool:
+        self._writer.write_eof()
+        return True
+
     async def close(self) -> None:
         self._writer.transport.abort()
 
     async def port(self, sandbox: str, port: int) -> SocketWay | None:
-        raise RequestRejected("ssh brings no socket of a sandbox here: `leeward sandbox port` on that machine, and ssh -L")
+        try:
+            way = SocketWay(self._host, *await asyncio.open_unix_connection(
+                await asyncio.to_thread(forwarded_ports, self._host)))
+        except OSError:
+            raise away(self._host, "ssh has ended, and says why") from None
+        try:
+            await way.send(encode({"v": VERSION, "id": 1, "op": "sandbox_connect", "sandbox": sandbox, "port": port}))
+            size = int.from_bytes(await way._reader.readexactly(HEADER), "big")
+            reply = parse_reply(decode(await way._reader.readexactly(min(size, _ANSWER))))
+            if reply.ok is None:
+                raise refusal(reply)
+        except (OSError, EOFError):
+            await way.close()
+            raise away(self._host, "it closed the connection") from None
+        except BaseException:
+            await way.close()
+            raise
+        if reply.ok.get("socket"):
+            return way
+        await way.close()
+        return None

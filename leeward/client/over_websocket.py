@@ -88,6 +88,9 @@ class WebSocketWay:
             if isinstance(data, bytes) and data:
                 return data
 
+    async def end(self) -> bool:
+        return False  # a WebSocket closes both directions
+
     async def close(self) -> None:
         await self._made.close()
 

@@ -32,6 +32,8 @@ from leeward.wire.replies import Reply, parse_reply
 
 #: Bytes of one read, and of one piece of a memory file; such pieces that are asked for at once; bytes of one answer's files.
 PIECE, WINDOW, MOST = 1 << 20, 4, (1 << 31) - 1
+#: Seconds for which a socket's other direction may be idle when one has ended, as in aio_ports.py.
+HALF_S = 60.0
 #: The first number of a request of this module's own. Clients count from 1.
 FIRST = 1 << 52
 #: Bytes of the largest request that is looked into: those that are refused or answered here have no long fields.
@@ -50,6 +52,9 @@ class RemoteWay(Protocol):
 
     async def receive(self) -> bytes:
         """The next bytes; none at the end."""
+
+    async def end(self) -> bool:
+        """Tell the other end that no more is sent; False if this way can't."""
 
     async def close(self) -> None: ...
 
@@ -294,17 +299,25 @@ async def _writable(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> Non
 
 
 async def _pass_bytes(near: socket.socket, way: RemoteWay) -> None:
-    """Pass on both directions until the far end has ended."""
+    """Pass on both directions until the far end has ended, or this one where *way* can't tell that of one direction."""
     loop = asyncio.get_running_loop()
+    heard = float("inf")
 
     async def up() -> None:
+        nonlocal heard
         while data := await loop.sock_recv(near, PIECE):
             await way.send(data)
+        if await way.end():
+            heard = loop.time()
+            while (left := heard + HALF_S - loop.time()) > 0:
+                await asyncio.sleep(left)
         raise _Ended
 
     async def down() -> None:
+        nonlocal heard
         while data := await way.receive():
             await loop.sock_sendall(near, data)
+            heard = loop.time()
         raise _Ended
 
     try:

@@ -92,6 +92,16 @@ def test_the_default_socket_is_found(plain: Path, tmp_path: Path) -> None:
                                          capture_output=True, text=True, check=True).stdout
 
 
+def test_a_daemon_on_another_machine_is_refused(plain: Path, tmp_path: Path) -> None:
+    """Else a program that was pointed at one would run its code here."""
+    with FakeDaemon(tmp_path / "s"):
+        environ = {"LEEWARD_SOCKET": str(tmp_path / "s"), "LEEWARD_HOST": "https://lw.example"}
+        for path, env in (("", environ), ("ssh://lw.example", {})):
+            done = subprocess.run([plain, "one", path], env=env, capture_output=True, text=True, check=True)
+            assert "another machine" in done.stdout
+        assert (0, "x") == one(plain, tmp_path / "s")
+
+
 def test_a_long_path(sanitized: Path, tmp_path: Path) -> None:
     """Longer than a sockaddr_un."""
     folder = tmp_path / ("d" * 150)

@@ -103,6 +103,10 @@ def test_many_calls_of_an_asyncio_client(host):
 
 
 def test_a_port_of_a_sandbox_is_published_on_the_clients_machine(host):
+    publishes(host)
+
+
+def publishes(host):
     with leeward.Sandbox(socket=host, profile="workdir") as box:
         box.files.write("f", b"from inside")
         server = box.start(["python3", "-u", "-m", "http.server", "8000", "--bind", "127.0.0.1"])
@@ -419,23 +423,53 @@ def test_ssh_forwards_the_daemons_socket(daemon, ssh, monkeypatch):
         assert 5_000_001 == len(large.stdout)
     with leeward.Sandbox(socket=where, profile="workdir") as box:
         assert "a" == box.shell("printf a").stdout_text
-        with box.publish(8000) as published:
-            with pytest.raises(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{published.port}/", timeout=PATIENCE)
-            with pytest.raises(leeward.RequestRejected, match="leeward sandbox port"):
-                published.wait(PATIENCE)
 
 
 @pytest.mark.needs("sshd")
-def test_ssh_finds_the_socket_that_clients_there_would_take(daemon, ssh):
+def test_ports_come_by_ssh(daemon, ssh, monkeypatch):
+    monkeypatch.setenv("LEEWARD_SSH", ssh[0])
+    where = f"{ssh[1]}{daemon.socket}"
+    publishes(where)
+    with leeward.Sandbox(socket=where, profile="workdir") as box:
+        echo = ("import socket\nwith socket.create_server(('127.0.0.1', 8000)) as made:\n    print('ready', flush=True)\n"
+                "    got, _ = made.accept()\n    data = b''\n    while piece := got.recv(65536):\n        data += piece\n"
+                "    got.sendall(data)\n")
+        box.start(["python3", "-c", echo]).read(PATIENCE)
+        with box.publish(8000) as published, socket.create_connection(("127.0.0.1", published.port), PATIENCE) as made:
+            sent = bytes(range(256)) * 2048
+            made.sendall(sent)
+            made.shutdown(socket.SHUT_WR)  # an end of one direction is passed on, too
+            assert sent == b"".join(iter(lambda: made.recv(65536), b""))
+    with pytest.raises(leeward.SandboxOver), leeward.Sandbox.attach("a" * 26, socket=where):
+        pass
+    begun = next(each.ports for each in over_ssh._forwarded.values() if each.ports is not None)
+    over_ssh.close()  # and so does what runs at the other end
+    assert 0 == begun.returncode
+
+
+@pytest.mark.needs("sshd")
+def test_ports_by_ssh_say_what_they_need(daemon, ssh, monkeypatch):
+    """Whatever a shell there prints is no path."""
+    monkeypatch.setenv("LEEWARD_SSH", ssh[0])
+    monkeypatch.setattr(over_ssh, "_PORTS", "echo; exec nonexistent")
+    with leeward.Sandbox(socket=f"{ssh[1]}{daemon.socket}", profile="workdir") as box, box.publish(8000) as published:
+        with pytest.raises(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{published.port}/", timeout=PATIENCE)
+        with pytest.raises(leeward.RequestRejected, match="python3"):
+            published.wait(PATIENCE)
+
+
+@pytest.mark.needs("sshd")
+def test_ssh_finds_the_socket_that_clients_there_would_take(daemon, ssh, tmp_path):
     """By a command of its own, so that nothing of ssh is left when it has ended."""
-    env = environment(LEEWARD_SSH=ssh[0], LEEWARD_HOST=ssh[1])
+    env = environment(LEEWARD_SSH=ssh[0], LEEWARD_HOST=ssh[1], TMPDIR=str(tmp_path))
     done = subprocess.run(command("ping"), env=env, capture_output=True, text=True, timeout=60, check=False)
     assert 0 != done.returncode
     assert "no daemon answers at ssh://" in done.stderr
     env["LEEWARD_HOST"] += str(daemon.socket)
     done = subprocess.run(command("exec", "print(1)"), env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (0, "1\n") == (done.returncode, done.stdout), done.stderr
+    assert [] == list(tmp_path.iterdir())
 
 
 @pytest.mark.needs("sshd")

@@ -7,6 +7,7 @@ import copy
 import http.client
 import json
 import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -148,6 +149,18 @@ def test_a_session_has_a_sandbox_that_ends_with_it(served):
         await anyio.to_thread.run_sync(poll_until, lambda: not open_boxes(served), "the end of the sandboxes")
 
     anyio.run(test)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_sessions_sandboxes_end_with_the_server(daemon, tmp_path, number, status):
+    """Else they would stay for half an hour, and nobody could use them."""
+    with Served(daemon.socket, tmp_path, "mcp") as served:
+        session = begun(served)
+        assert 200 == rpc(served, "tools/call", session=session, name="run_shell", arguments={"command": "true"})[0]
+        assert 1 == len(open_boxes(served))
+        os.killpg(served.process.pid, number)
+        assert status == served.process.wait(PATIENCE)
+        assert [] == open_boxes(served)
 
 
 def test_without_sessions_a_sandbox_is_its_tokens_and_has_names(daemon, tmp_path):

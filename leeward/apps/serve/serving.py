@@ -15,7 +15,7 @@ import signal
 import socket as sockets
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal
@@ -53,8 +53,10 @@ MOST_OWN = 768
 MOST_CONNECTIONS, HEAD_S, IDLE_S = 8192, 15.0, 120
 #: Lines of the log, and the seconds in which there may be so many.
 MOST_RECORDS, WINDOW_S = 50, 60.0
-#: Seconds that calls have to end when the server stops.
+#: Seconds that calls have to end when the server stops, and what is to be ended then.
 STOP_S = 5
+#: Bytes of an answer that wait for more of it, at most.
+GATHERED = 1 << 16
 
 _log = logging.getLogger("leeward.serve")
 
@@ -103,6 +105,33 @@ def most_connections() -> int:
     return min(MOST_CONNECTIONS, max(64, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - MOST_OWN))
 
 
+class GatheredTransport:
+    """Sends in one piece what is written in one iteration of the loop: uvicorn writes an answer's head by itself."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self.whole, self._loop = transport, loop
+        self._held = bytearray()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._held and data:
+            self._loop.call_soon(self.flush)
+        self._held += data
+        if len(self._held) > GATHERED:  # the transport has to tell when it is too much
+            self.flush()
+
+    def flush(self) -> None:
+        if self._held:
+            data, self._held = self._held, bytearray()
+            self.whole.write(data)
+
+    def close(self) -> None:
+        self.flush()
+        self.whole.close()
+
+
 class DoorProtocol(H11Protocol):
     """A connection within the bounds."""
 
@@ -112,12 +141,15 @@ class DoorProtocol(H11Protocol):
         if len(self.connections) >= most_connections():
             transport.abort()
             return
-        super().connection_made(transport)
+        self._gathered = GatheredTransport(transport, self.loop)
+        super().connection_made(self._gathered)  # type: ignore[arg-type]  # as far as it is used
         self._late = self.loop.call_later(HEAD_S, self._end_if_late)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         if self._late is not None:
             self._late.cancel()  # the head is complete, and this protocol hears no more
+        self._gathered.flush()
+        self.transport = self._gathered.whole
         super().handle_websocket_upgrade(event)
 
     def _end_if_late(self) -> None:
@@ -257,6 +289,7 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
         CALLS.propagate = False
     shown = f"[{host}]" if ":" in host else host
     domain = options.door.domain or f"localhost:{port}"
+    ended_by = list[int]()
 
     async def run() -> None:
         door = Door(tokens, replace(options.door, domain=domain))
@@ -272,6 +305,14 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
             except (OSError, ValueError) as error:
                 raise BadRequest(f"--tls-cert, --tls-key: {told_with_place(error)}") from None
         server = uvicorn.Server(config)
+
+        def stop(number: int, _: object) -> None:
+            ended_by.append(number)
+            server.should_exit = True
+
+        # uvicorn raises the signal that has stopped it once more at its end, and so before what follows here.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
         watch = asyncio.ensure_future(door.watch())
         try:
             async with exporting(door, options.metrics) if options.metrics else nullcontext():
@@ -279,7 +320,9 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
                 await server.serve([listener])
         finally:
             watch.cancel()
-            await door.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_S):
+                    await door.close()
 
     try:
         asyncio.run(run())
@@ -287,4 +330,4 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
         return 128 + signal.SIGINT
     finally:
         listener.close()
-    return 0
+    return 128 + signal.SIGINT if signal.SIGINT in ended_by else 0

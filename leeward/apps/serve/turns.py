@@ -6,7 +6,8 @@ Shares:    a tenant has all turns while it is alone. Of one who had a job within
            its next job doesn't wait for the end of another's.
 Floods:    more jobs than processors make each other's slower. So beside others a tenant begins no more within BRIEF_S
            than its share of the processors: many short ones take no more than that, while those that last (they may
-           sleep) get the whole share of the turns.
+           sleep) get the whole share of the turns. What comes after a job (its process is cleared away, the next one is
+           made ready) takes as long again: one that waited begins only then.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Turns:
         self._waiting: OrderedDict[str, deque[asyncio.Future[float]]] = OrderedDict()  # by tenant; the next one first
         self._count = 0
         self._running: defaultdict[str, list[float]] = defaultdict(list)  # by tenant: when its jobs began
+        self._cleared: defaultdict[str, list[float]] = defaultdict(list)  # by tenant: when the short ones are cleared away
         self._seen: dict[str, float] = {}  # by tenant: when it had a job
         self._timer: asyncio.TimerHandle | None = None
 
@@ -63,8 +65,8 @@ class Turns:
         finally:
             self._end(tenant, began)
 
-    def _may_begin(self, tenant: str) -> bool:
-        """Whether one more job leaves the others their shares."""
+    def _may_begin(self, tenant: str, waited: bool = False) -> bool:
+        """Whether one more job, which perhaps *waited*, leaves the others their shares."""
         now = time.monotonic()
         self._seen = {each: when for each, when in self._seen.items()
                       if when > now - LATELY_S or each in self._running or each in self._waiting}
@@ -72,6 +74,8 @@ class Turns:
         if tenants <= 1:
             return len(running) < self._at_once
         new = sum(began > now - BRIEF_S for began in running)
+        if waited:
+            new += sum(until > now for until in self._cleared.get(tenant, ()))
         return len(running) < math.ceil(self._at_once / tenants) and new < math.ceil(self._processors / tenants)
 
     def _begin(self, tenant: str) -> float:
@@ -85,7 +89,10 @@ class Turns:
         self._running[tenant].remove(began)
         if not self._running[tenant]:
             del self._running[tenant]
-        self._seen[tenant] = time.monotonic()
+        now = self._seen[tenant] = time.monotonic()
+        self._cleared[tenant] = [until for until in self._cleared[tenant] if until > now]
+        if now - began < BRIEF_S:
+            self._cleared[tenant].append(now + (now - began))
         self._pass_on()
 
     async def _wait(self, tenant: str) -> float:
@@ -118,10 +125,12 @@ class Turns:
             self._timer.cancel()
             self._timer = None
         while self._free > 0:
-            tenant = next(filter(self._may_begin, self._waiting), None)
+            tenant = next((each for each in self._waiting if self._may_begin(each, waited=True)), None)
             if tenant is None:
                 if self._waiting:  # a turn is kept for who had one lately
-                    self._timer = asyncio.get_running_loop().call_later(BRIEF_S, self._pass_on)
+                    now = time.monotonic()
+                    ends = (until for each in self._waiting for until in self._cleared.get(each, ()) if until > now)
+                    self._timer = asyncio.get_running_loop().call_later(min(ends, default=now + BRIEF_S) - now, self._pass_on)
                 return
             queue = self._waiting.pop(tenant)
             turn = queue.popleft()

@@ -250,7 +250,7 @@ class WireConnection:
             await self._opening(message)
         elif op == "session_open":
             self._begun(message)
-            await self._check_room()
+            await self._door.boxes.seat(self._call.tenant, self._call.use)
         elif op == "sandbox_extend":
             self._lasting(message)
         elif op == "session_close":
@@ -316,18 +316,7 @@ class WireConnection:
         if not isinstance(metadata, dict) or not all(isinstance(each, str) for pair in metadata.items() for each in pair):
             raise bad("metadata are texts")
         message["metadata"] = marked(self._call.tenant, metadata)
-        await self._check_room()
-
-    async def _check_room(self) -> None:
-        """ServeProblem if the tenant has as many sandboxes and sessions as it may; else one is counted as being opened."""
-        use, most = self._call.use, self._call.tenant.quota.sandboxes
-        use.opening += 1
-        try:
-            if len(await self._door.boxes.rows(self._call.tenant)) + use.opening > most:
-                raise busy(f"{most} sandboxes and sessions are open, as many as are allowed at once")
-        except BaseException:
-            use.opening -= 1
-            raise
+        await self._door.boxes.seat(self._call.tenant, self._call.use)
 
     async def _run(self, number: int, job: _Job, message: Row) -> None:
         """Forward a fresh job when it has its turn, which it keeps until it is answered."""
@@ -388,8 +377,8 @@ class WireConnection:
             self._sessions.add(str(ok["session"]))  # it counts until it is closed, or the connection
         elif op in COUNTED:
             use.opening -= 1
-            self._door.boxes.changed()
             if ok is not None:
+                self._door.boxes.opened(self._call.tenant, ok["sandbox"])
                 self._face.add(self._call.tenant, ok["sandbox"])
         elif op == "kernel_snapshot" and ok is not None:
             self._face.snapshots[ok["snapshot"]] = self._call.tenant.id

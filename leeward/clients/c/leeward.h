@@ -417,7 +417,8 @@ LEEWARD_API double leeward_last_error_retry_after(void);
  *		The socket must belong to root, to the caller's own user or to the user whose uid is in
  *		$LEEWARD_TRUSTED_UID.
  * Returns: a handle, which the caller frees by leeward_disconnect; or NULL.
- * Errors: LEEWARD_AWAY, LEEWARD_NO_MEMORY; LEEWARD_INVALID for a configuration file that others can write.
+ * Errors: LEEWARD_AWAY, LEEWARD_NO_MEMORY; LEEWARD_INVALID for a configuration file that others can write, and for a URL
+ *	in *path*, or in $LEEWARD_HOST where that is NULL or "": this library speaks to a daemon of this machine alone.
  * Threads: any. */
 LEEWARD_API leeward_handle *leeward_connect(const char *path);
 

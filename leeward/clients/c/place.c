@@ -277,12 +277,16 @@ static int from_files(char **ret_path)
 }
 
 /* The socket of a client that was given *path*: that, else LEEWARD_SOCKET, else the user's configuration file, else the
- * system's, else the default. Returns a leeward_error; *ret_path is malloc'ed. */
+ * system's, else the default. A URL is refused, and so is LEEWARD_HOST without a path. Returns a leeward_error; *ret_path is
+ * malloc'ed. */
 int lw_place(const char *path, char **ret_path)
 {
+	const char *host = path && *path ? strstr(path, "://") : getenv("LEEWARD_HOST");
 	int failed;
 
 	*ret_path = NULL;
+	if (host && *host)
+		return lw_fail(LEEWARD_INVALID, "a daemon on another machine is reached by Python, Node and the command line");
 	if (!path || !*path)
 		path = getenv("LEEWARD_SOCKET");
 	if (path && *path) {

@@ -35,6 +35,8 @@ MOST_KEPT = 512
 DIALS = 8
 #: Seconds for which a list of all sandboxes is used again, by callers who have shown no token.
 _LIST_S = 1.0
+#: Seconds for which it is believed of a profile where its home is: an operator may change it.
+_HOME_S = 60.0
 
 #: Where E2B's programs expect a home, if the profile has one there, and where they begin otherwise.
 HOME, WORKSPACE = "/home/user", "/workspace"
@@ -89,8 +91,7 @@ class OpenBox:
             raise bad("a path is missing, or isn't one")
         if path.startswith("/"):
             return posixpath.normpath(path)
-        if not self.home:
-            self.home = HOME if await self.box.files.exists(HOME) else WORKSPACE
+        self.home = self.home or await home_in(self.box)
         return posixpath.normpath(posixpath.join(self.home, path[2:] if path.startswith("~/") else path))
 
 
@@ -101,8 +102,10 @@ class Boxes:
         self._door = door
         self._kept: OrderedDict[str, OpenBox] = OrderedDict()
         self._opening: dict[tuple[str, str], asyncio.Future[OpenBox]] = {}  # by tenant and key
-        self._listed: list[dict[str, Any]] = []
-        self._listed_at = float("-inf")
+        self._listed: list[dict[str, Any]] | None = None
+        self._listed_at = self._asked_at = float("-inf")
+        self._since: dict[str, str] = {}  # the tenants of sandboxes opened since that list was asked for, by id
+        self._homes: dict[str, tuple[str, float]] = {}  # by profile, and until when that is believed
         door.regularly.append(self._all)
 
     async def open(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], key: str,
@@ -130,25 +133,53 @@ class Boxes:
 
     async def _open(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], hashed: str,
                     options: dict[str, Any]) -> OpenBox:
-        use.opening += 1
+        await self.seat(tenant, use)
         try:
-            if len(await self.rows(tenant)) + use.opening > tenant.quota.sandboxes:
-                raise busy(f"{tenant.quota.sandboxes} sandboxes are open, as many as are allowed at once")
             is_private = options.pop("is_private", False)
             marks = {_TEMPLATE: template, **({_KEY: hashed} if hashed else {}), **({_PRIVATE: "1"} if is_private else {})}
             box = AsyncSandbox(socket=self._door.options.socket, retry_busy=False,
                                metadata=marked(tenant, metadata) | marks, **options)
             try:
                 found = OpenBox(await box.id(), tenant.id, template, dict(metadata), box, ProcessTable(box),
-                                is_private=is_private)
+                                is_private=is_private, home=await self._home(options["profile"], box))
             except BaseException:
                 await box.close()
                 raise
         finally:
             use.opening -= 1
-        self.changed()
+        self.opened(tenant, found.id)
         self._keep(found)
         return found
+
+    async def seat(self, tenant: ServeTenant, use: Use) -> None:
+        """Count a sandbox or session as being opened; ServeProblem if the tenant has as many as it may."""
+        use.opening += 1
+        try:
+            if self._listed is None or 2 * (self._count(tenant) + use.opening) > tenant.quota.sandboxes:
+                await self._all()
+            if self._count(tenant) + use.opening > tenant.quota.sandboxes:
+                raise busy(f"{tenant.quota.sandboxes} sandboxes and sessions are open, as many as are allowed at once")
+        except BaseException:
+            use.opening -= 1
+            raise
+
+    def opened(self, tenant: ServeTenant, identity: str) -> None:
+        """There is another sandbox, which the last list doesn't have."""
+        self._since[identity] = tenant.id
+        self._listed_at = float("-inf")
+
+    def _count(self, tenant: ServeTenant) -> int:
+        """How many sandboxes of a tenant may be open, and not fewer than are: by the last list, and what was opened since."""
+        listed = {row["sandbox"] for row in self._listed or () if row["metadata"].get(_TENANT) == tenant.id}
+        return len(listed | {identity for identity, owner in self._since.items() if owner == tenant.id})
+
+    async def _home(self, profile: str, box: AsyncSandbox) -> str:
+        """Where relative paths begin in a sandbox that nobody has used yet, else its tenant could choose it for others."""
+        home, until = self._homes.get(profile, ("", 0.0))
+        if time.monotonic() >= until:
+            home = await home_in(box)
+            self._homes[profile] = home, time.monotonic() + _HOME_S
+        return home
 
     async def find(self, tenant: ServeTenant | None, identity: str) -> OpenBox:
         """
@@ -230,35 +261,34 @@ class Boxes:
         if self.has(box):
             tenant = self._door.tenant(box.tenant)
             tell(tenant=tenant.name if tenant else "", end=reason, sandbox=box.id, template=box.template)
+        self._since.pop(box.id, None)
         self.forget(box)
 
     async def rows(self, tenant: ServeTenant) -> list[dict[str, Any]]:
         """The daemon's rows of a tenant's sandboxes, the oldest first."""
         return [row for row in await self._all() if row["metadata"].get(_TENANT) == tenant.id]
 
-    def changed(self) -> None:
-        """There may be another sandbox."""
-        self._listed_at = float("-inf")
-
     async def ids(self) -> list[str]:
         """The ids of all tenants' sandboxes, perhaps as they were _LIST_S seconds ago."""
         if time.monotonic() - self._listed_at > _LIST_S:
             await self._all()
-        return [row["sandbox"] for row in self._listed if _TENANT in row["metadata"]]
+        return [row["sandbox"] for row in self._listed or () if _TENANT in row["metadata"]]
 
     async def _all(self) -> list[dict[str, Any]]:
         """The daemon's rows of all sandboxes of this user; those that have ended are forgotten."""
-        kept = list(self._kept.values())
-        self._listed = await AsyncSandbox.list(socket=self._door.options.socket)
-        self._listed_at = time.monotonic()
-        self._door.count_sandboxes(Counter(row["metadata"].get(_TENANT, "") for row in self._listed))
-        lives = {row["sandbox"] for row in self._listed}
+        kept, before, asked_at = list(self._kept.values()), set(self._since), time.monotonic()
+        listed = await AsyncSandbox.list(socket=self._door.options.socket)
+        if asked_at > self._asked_at:  # no later one has come before it
+            self._listed, self._listed_at, self._asked_at = listed, time.monotonic(), asked_at
+            self._since = {identity: owner for identity, owner in self._since.items() if identity not in before}
+        self._door.count_sandboxes(Counter(row["metadata"].get(_TENANT, "") for row in listed))
+        lives = {row["sandbox"] for row in listed}
         for box in kept:
             if box.id not in lives:
                 with contextlib.suppress(ServeProblem, DaemonError):  # that it has ended, and why
                     await self.info(box)
                 self.forget(box)
-        return self._listed
+        return listed
 
     def tenant_of(self, box: OpenBox) -> ServeTenant:
         """The tenant of a sandbox; ServeProblem 401 if the token was revoked."""
@@ -266,6 +296,11 @@ class Boxes:
         if tenant is None:
             raise ServeProblem(401, "the token by which this sandbox was made was revoked")
         return tenant
+
+
+async def home_in(box: AsyncSandbox) -> str:
+    """Where relative paths begin in a sandbox. This begins a process in it, if it is the first question about its files."""
+    return HOME if await box.files.exists(HOME) else WORKSPACE
 
 
 def is_id(text: str) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from leeward.apps.serve.problems import ServeProblem
-from leeward.apps.serve.tokens import ServeTenant
+from leeward.apps.serve.tokens import ServeTenant, TenantQuota
 
 pytestmark = pytest.mark.needs("extra-serve")
 
@@ -25,10 +25,19 @@ def boxes(monkeypatch, tmp_path):
     rows = {ONE: {"serve.tenant": "1", "own.a": "b"}, OTHER: {"serve.tenant": "2"}, "d" * 26: {}}
 
     class Box:
-        detached = False
+        detached, homes = False, 0
 
-        def __init__(self, identity):
-            self.identity = identity
+        def __init__(self, identity="", metadata=None, **_):
+            self.identity = identity or f"{len(rows):a>26}".translate(dict(zip(b"0123456789", "qrstuvwxyz", strict=True)))
+            rows.setdefault(self.identity, metadata)
+            self.files = self
+
+        async def id(self):
+            return self.identity
+
+        async def exists(self, path):
+            Box.homes += 1
+            return True
 
         @classmethod
         async def attach(cls, identity, **_):
@@ -38,7 +47,10 @@ def boxes(monkeypatch, tmp_path):
 
         @staticmethod
         async def list(**_):
-            return [{"sandbox": identity, "metadata": metadata} for identity, metadata in rows.items()]
+            boxes.lists += 1
+            found = [{"sandbox": identity, "metadata": metadata} for identity, metadata in rows.items()]
+            await boxes.answer()
+            return found
 
         async def info(self):
             if self.identity not in rows:
@@ -48,7 +60,12 @@ def boxes(monkeypatch, tmp_path):
         async def detach(self):
             self.detached = True
 
+    async def at_once():
+        pass
+
     monkeypatch.setattr(boxes, "AsyncSandbox", Box)
+    monkeypatch.setattr(boxes, "lists", 0, raising=False)
+    monkeypatch.setattr(boxes, "answer", at_once, raising=False)
     return boxes.Boxes(Door(TokenFile(str(tmp_path / "tokens")), DoorOptions())), rows
 
 
@@ -95,3 +112,69 @@ def test_what_has_ended_is_forgotten(boxes):
         return box.box.detached, list(boxes[0]._kept)
 
     assert (True, []) == asyncio.run(run())
+
+
+async def opened(boxes, tenant, use, **options):
+    """The id of a new sandbox, or the status of the refusal."""
+    try:
+        return (await boxes.open(tenant, use, "base", {}, "", profile="workdir", **options)).id
+    except ServeProblem as problem:
+        return problem.status
+
+
+def test_the_daemon_is_asked_what_there_is_only_where_it_matters(boxes):
+    """Each look at all sandboxes takes the daemon longer the more there are."""
+    from leeward.apps.serve.calls import Use
+    from leeward.apps.serve.e2b import boxes as module
+
+    tenant, use = ServeTenant("x", "1", TenantQuota(sandboxes=9)), Use()  # ONE is its first
+
+    async def run():
+        found = [await opened(boxes[0], tenant, use) for _ in range(3)]
+        few = module.lists
+        found += [await opened(boxes[0], tenant, use) for _ in range(6)]
+        assert found[8:] == [429]
+        del boxes[1][found[0]]  # it has ended by itself
+        return few, module.lists, await opened(boxes[0], tenant, use), use.opening
+
+    few, most, again, left = asyncio.run(run())
+    assert (1, True, True, 0) == (few, most >= 6, isinstance(again, str), left)
+
+
+def test_what_is_opened_while_the_daemon_lists_counts(monkeypatch, boxes):
+    """Of two lists the one that was asked for last is believed, whichever comes first."""
+    from leeward.apps.serve.calls import Use
+    from leeward.apps.serve.e2b import boxes as module
+
+    tenant, use = ServeTenant("x", "1", TenantQuota(sandboxes=2)), Use()
+
+    async def run():
+        asked, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def later():
+            if not asked.is_set():
+                asked.set()
+                await goes_on.wait()
+
+        monkeypatch.setattr(module, "answer", later)
+        first = asyncio.ensure_future(boxes[0].ids())  # lists ONE, and tells it late
+        await asked.wait()
+        made = await opened(boxes[0], tenant, use)
+        goes_on.set()
+        await first
+        return made, await opened(boxes[0], tenant, use)
+
+    made, refused = asyncio.run(run())
+    assert (True, 429) == (isinstance(made, str), refused)
+
+
+def test_a_profiles_home_is_looked_for_in_a_sandbox_that_nobody_has_used(boxes):
+    from leeward.apps.serve.calls import Use
+
+    async def run():
+        tenant, use = ServeTenant("x", "1"), Use()
+        made = [await boxes[0].open(tenant, use, "base", {}, "", profile=each) for each in ("workdir", "workdir", "other")]
+        looked = type(made[0].box).homes
+        return looked, [await box.path("a") for box in made], type(made[0].box).homes
+
+    assert (2, ["/home/user/a"] * 3, 2) == asyncio.run(run())

@@ -16,8 +16,10 @@ async def settled():
         await asyncio.sleep(0)
 
 
-def test_tenants_have_their_turns_one_after_the_other():
+def test_tenants_have_their_turns_one_after_the_other(monkeypatch):
     """However many one of them has waiting."""
+    monkeypatch.setattr(turns, "BRIEF_S", 0.0)
+
     async def run():
         found, order, may_end = Turns(1, 60), [], asyncio.Event()
 
@@ -94,6 +96,44 @@ def test_short_jobs_of_one_leave_processors_to_the_others(monkeypatch):
         return found._free, found._count
 
     assert (8, 0) == asyncio.run(run())
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_job_that_waited_begins_when_the_one_before_is_cleared_away(monkeypatch, alone):
+    """That takes as long as the job, and slows those of others. A tenant who is alone waits for nothing."""
+    monkeypatch.setattr(turns, "LATELY_S", 3600.0)
+    now = 1000.0
+    monkeypatch.setattr(turns.time, "monotonic", lambda: now)
+
+    async def run():
+        nonlocal now
+        found, ended = Turns(2, 60), []
+        if not alone:
+            async with found.turn("b"):
+                pass
+
+        async def job(number):
+            async with found.turn("a"):
+                await may_end[number].wait()
+            ended.append(number)
+
+        may_end = [asyncio.Event() for _ in range(2)]
+        monkeypatch.setattr(found, "_at_once", 1)
+        jobs = [asyncio.ensure_future(job(number)) for number in range(2)]
+        await settled()
+        may_end[1].set()
+        now += 0.01
+        may_end[0].set()
+        await settled()
+        before = list(ended)
+        async with found.turn("a" if alone else "b"):  # what hasn't waited isn't late
+            pass
+        now += 0.01
+        found._pass_on()
+        await asyncio.gather(*jobs)
+        return before, ended
+
+    assert ([0, 1] if alone else [0], [0, 1]) == asyncio.run(run())
 
 
 def test_a_turn_that_does_not_come_is_504():

@@ -111,6 +111,7 @@ class Played:
     def __init__(self, **quota):
         from leeward.apps.serve import wire_face
         from leeward.apps.serve.calls import Use
+        from leeward.apps.serve.e2b.boxes import Boxes
         from leeward.apps.serve.sockets import SocketCall
         from leeward.apps.serve.tokens import ServeTenant, TenantQuota
 
@@ -120,12 +121,13 @@ class Played:
         self._client, self._daemon = FrameReader(), FrameReader()
         self.reader = asyncio.StreamReader()
         options = SimpleNamespace(profile="", environment="")
-        boxes = SimpleNamespace(rows=self._rows, changed=lambda: None)
-        door = SimpleNamespace(options=options, boxes=boxes, tenant=lambda _: self.tenant, turn=self._turn)
+        door = SimpleNamespace(options=options, regularly=[], tenant=lambda _: self.tenant, turn=self._turn)
+        door.boxes = Boxes(door)
+        door.boxes._all = self._rows
         call = SocketCall(None, self.tenant, self.use, self._incoming.get, self._send)
         self._connection = wire_face.WireConnection(wire_face.WireFace(door), door, call, self.reader, self)
 
-    async def _rows(self, tenant):
+    async def _rows(self):
         return self.rows
 
     @asynccontextmanager
