@@ -25,7 +25,7 @@ from leeward.daemon.sandboxes.reserve import Reserve
 from leeward.daemon.sandboxes.retiring import Retiring
 from leeward.daemon.sandboxes.sandbox import LiveSandbox
 from leeward.daemon.sandboxes.sleep_folder import Asleep, SleepFolder
-from leeward.daemon.sandboxes.sleeping import Sleep, Stage
+from leeward.daemon.sandboxes.sleeping import Sleep, SleepStage
 from leeward.daemon.sandboxes.snapshots import Snapshots
 from leeward.daemon.sandboxes.terms import SandboxFacts, SandboxTerms
 from leeward.daemon.telling.log import log
@@ -179,7 +179,7 @@ class LiveSandboxes:
         held = entry.sandbox
         if held.mounts is not None or held.sandbox.facts.key.image:
             raise RequestRejected("a sandbox that shows folders of the host, has a home or an image can't sleep")
-        if held.sleep is not None and held.sleep.stage is Stage.ASLEEP:
+        if held.sleep is not None and held.sleep.stage is SleepStage.ASLEEP:
             answered(None)
             return
         if held.sleep is not None:
@@ -320,7 +320,7 @@ class LiveSandboxes:
             "processes": sandbox.running, "calls": entry.calls - (entry.sandbox.sleep is not None),
             "memory_limit": sandbox.facts.limits.memory,
             "memory": sandbox.memory, "metadata": dict(sandbox.facts.metadata), **_used(sandbox),
-            "asleep": entry.sandbox.sleep is not None and entry.sandbox.sleep.stage is Stage.ASLEEP,
+            "asleep": entry.sandbox.sleep is not None and entry.sandbox.sleep.stage is SleepStage.ASLEEP,
             **({} if entry.sandbox.mounts is None else {"mounts": entry.sandbox.mounts.info()}),
         }
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.reactor import Reactor, Timer
-from leeward.daemon.sandboxes.sleeping import Stage
+from leeward.daemon.sandboxes.sleeping import SleepStage
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, LeewardError, Refused
 
@@ -74,7 +74,7 @@ class Retiring:
         held, now = entry.sandbox, self._reactor.now()
         if entry not in self._desk.all():
             return False
-        if held.sleep is not None and held.sleep.on_disk and held.sleep.stage is Stage.ASLEEP:
+        if held.sleep is not None and held.sleep.on_disk and held.sleep.stage is SleepStage.ASLEEP:
             self._slept += 1
             return False
         try:

@@ -58,7 +58,7 @@ class Bed(Protocol):
         """It sleeps in memory, because it can't be written."""
 
 
-class Stage(enum.Enum):
+class SleepStage(enum.Enum):
     FALLING = "falling asleep"
     ASLEEP = "asleep"
     WAKING = "waking"
@@ -90,7 +90,7 @@ class Sleep:
                answered: Callable[[Refused | None], None] | None) -> None:
         self._reactor, self._sandbox, self._bed = reactor, sandbox, bed
         self._answered: Callable[[Refused | None], None] | None = answered
-        self.stage = Stage.FALLING
+        self.stage = SleepStage.FALLING
         self.on_disk = False
         self._place: LiveRunner | None = None  # of one that wakes, and waits for what is on disk
         self._turn = 0  # what was read for an earlier try to wake is ignored
@@ -169,8 +169,8 @@ class Sleep:
         self._check_files()
 
     def _check_files(self) -> None:
-        if self._given and self._pipe < 0 and self.stage is Stage.FALLING:
-            self.stage = Stage.ASLEEP
+        if self._given and self._pipe < 0 and self.stage is SleepStage.FALLING:
+            self.stage = SleepStage.ASLEEP
             in_any_case(self._bed.leave, self._write)
 
     def _write(self) -> None:
@@ -184,7 +184,7 @@ class Sleep:
     def _written(self, error: Exception | None) -> None:
         if error is not None:
             self._bed.warn(error)
-        elif self.stage is Stage.ASLEEP:
+        elif self.stage is SleepStage.ASLEEP:
             self.on_disk = True
             self._let_go()
         else:
@@ -194,7 +194,7 @@ class Sleep:
     def _fallen(self) -> None:
         """It sleeps; for requests that came meanwhile it wakes."""
         self._answer(None)
-        if self._awaited and self.stage is Stage.ASLEEP:
+        if self._awaited and self.stage is SleepStage.ASLEEP:
             first = self._awaited.pop(0)
             try:
                 self.wake(first)
@@ -209,9 +209,9 @@ class Sleep:
 
     def _stay(self, why: Refused) -> None:
         """It can't sleep, and is as it was."""
-        if self.stage is not Stage.FALLING:
+        if self.stage is not SleepStage.FALLING:
             return
-        self.stage, self._sandbox.held = Stage.OVER, False
+        self.stage, self._sandbox.held = SleepStage.OVER, False
         in_any_case(self._let_go, self._bed.woken, partial(self._answer, why),
                     partial(self._tell, Busy("the sandbox didn't fall asleep", retry_after=0.0)))
 
@@ -242,7 +242,7 @@ class Sleep:
         """The sleep of a sandbox that an earlier daemon has left on disk."""
         made = cls.__new__(cls)
         made._begin(reactor, sandbox, bed, None)
-        made.stage, made.on_disk, sandbox.held = Stage.ASLEEP, True, True
+        made.stage, made.on_disk, sandbox.held = SleepStage.ASLEEP, True, True
         return made
 
     def wake(self, tried: Callable[[Refused], None] = nothing) -> None:
@@ -251,13 +251,13 @@ class Sleep:
         or can't be now, with the refusal of a request that came too early.
         """
         self._awaited.append(tried)
-        if self.stage is Stage.ASLEEP:
-            self.stage = Stage.WAKING
+        if self.stage is SleepStage.ASLEEP:
+            self.stage = SleepStage.WAKING
             self._turn += 1
             try:
                 self._bed.enter(partial(self._entered, self._turn))
             except LeewardError:
-                self.stage = Stage.ASLEEP
+                self.stage = SleepStage.ASLEEP
                 self._awaited.remove(tried)
                 raise
             if self.on_disk:
@@ -268,17 +268,17 @@ class Sleep:
         in_any_case(*(partial(tried, why) for tried in awaited))
 
     def _entered(self, turn: int, what: Any) -> None:
-        if self.stage is not Stage.WAKING or turn != self._turn:
+        if self.stage is not SleepStage.WAKING or turn != self._turn:
             return
         if isinstance(what, Refused):
-            self.stage = Stage.ASLEEP  # until the next request
+            self.stage = SleepStage.ASLEEP  # until the next request
             in_any_case(*([self._let_go] if self.on_disk else []), partial(self._tell, what))
             return
         self._place = what
         self._enter()
 
     def _got(self, turn: int, what: Asleep | Exception) -> None:
-        if self.stage is not Stage.WAKING or turn != self._turn:
+        if self.stage is not SleepStage.WAKING or turn != self._turn:
             if isinstance(what, Asleep):
                 what.close()
         elif isinstance(what, Exception):
@@ -318,20 +318,20 @@ class Sleep:
             self._check_woken()
 
     def _check_woken(self) -> None:
-        if not self._waiting and self.stage is Stage.WAKING and not self._sandbox.held:
-            self.stage = Stage.OVER
+        if not self._waiting and self.stage is SleepStage.WAKING and not self._sandbox.held:
+            self.stage = SleepStage.OVER
             in_any_case(self._let_go, *([self._bed.remove] if self.on_disk else []), self._bed.woken,
                         partial(self._tell, Busy("the sandbox was asleep, and is awake", retry_after=0.0)))
 
     def close(self, *, kept: bool = False) -> None:
         """The sandbox is over, for this daemon at least: what is on disk may be *kept*."""
-        self.stage = Stage.OVER
+        self.stage = SleepStage.OVER
         over = Busy("the sandbox is over")
         in_any_case(self._let_go, *([self._bed.remove] if self.on_disk and not kept else []),
                     partial(self._answer, over), partial(self._tell, over))
 
     def broken(self, error: Exception) -> None:
-        if self.stage is Stage.FALLING:
+        if self.stage is SleepStage.FALLING:
             self._stay(SnapshotFailed(bug(error)))
         else:
             self._sandbox.lost(bug(error))

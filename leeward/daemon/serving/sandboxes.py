@@ -313,7 +313,7 @@ class Sandboxes:
             flight.drop(request.id)
             raise
 
-    def copy_files(self, request: wire.SandboxCopy, entry: SandboxEntry) -> None:
+    def copy_files(self, request: wire.SandboxCopyFiles, entry: SandboxEntry) -> None:
         calls.CopyCall(self._desk, self._flight, request, entry, self.find(request.source))
 
     def fetch(self, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
@@ -585,7 +585,7 @@ IN_SANDBOX: Mapping[type[wire.SandboxRequest], Callable[..., Mapping[str, Any] |
     wire.SandboxExtend: Sandboxes.extend,
     wire.SandboxKill: Sandboxes.kill,
     wire.SandboxPause: Sandboxes.pause,
-    wire.SandboxCopy: Sandboxes.copy_files,
+    wire.SandboxCopyFiles: Sandboxes.copy_files,
     wire.SandboxExecute: Sandboxes.execute,
     wire.SandboxFetch: Sandboxes.fetch,
     wire.SandboxConnect: Sandboxes.connect,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -120,4 +122,16 @@ def test_without_room_it_is_refused(make: Make, reactor: Reactor) -> None:
     with pytest.raises(Busy, match="sleep_size"):
         folder.put(ONE, {}, what, lambda _: None)
     what.close()
+    folder.close()
+
+
+def test_where_nothing_can_be_run_a_state_is_read_into_memory(
+        make: Make, reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, what = make(), asleep()
+    wait(reactor, partial(folder.put, ONE, {}, what))
+    what.close()
+    monkeypatch.setattr(os, "fstatvfs", lambda _fd: Mock(f_flag=os.ST_NOEXEC))
+    found = wait(reactor, partial(folder.get, ONE))
+    assert (b"s", True) == (os.pread(found.states[3].fd, 1, 0), bool(fcntl.fcntl(found.states[3].fd, fcntl.F_GET_SEALS)))
+    found.close()
     folder.close()
