@@ -57,6 +57,8 @@ in
         ExecReload = "${pkgs.coreutils}/bin/kill -HUP $MAINPID";
         KillMode = "mixed";
         TimeoutStopSec = "15";
+        StateDirectory = "leeward-service";
+        StateDirectoryMode = "0700";
         TimeoutStartSec = "60";
         Restart = "on-failure";
         WatchdogSec = "30";

@@ -260,7 +260,8 @@ def daemon_stop(socket: str | None, now: bool) -> int:
     Stop the daemon, and wait until its process has ended. Running jobs have 4 seconds to finish.
 
     Called again, it waits as well and changes nothing. The exit status is 0 if the process has ended, and 1 if no
-    daemon answers, if the daemon isn't yours to stop, or if it is still there after 15 seconds.
+    daemon answers, if the daemon isn't yours to stop, or if it is still there after 75 seconds: a
+    daemon with a `sleep_folder` may take a minute, in which it puts sandboxes to sleep.
     """
     return stop(client_socket(socket), now)
 

@@ -30,7 +30,7 @@ from leeward.wire.replies import Reply
 
 #: Seconds that a daemon has to end: it drains for less than 5 s, and takes longer if clients don't read or workers
 #: don't end.
-STOP_S = 15.0
+STOP_S = 75.0
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 

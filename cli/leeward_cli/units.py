@@ -42,9 +42,12 @@ Type=notify
 NotifyAccess=main
 ExecStart={command}
 ExecReload=kill -HUP $MAINPID
-# Four seconds for running jobs, and one for the rest; what is left then is killed with the group.
+# Four seconds for running jobs, and one for the rest; what is left then is killed with the group. While it puts sandboxes
+# to sleep, in its StateDirectory, the daemon asks for more time.
 KillMode=mixed
 TimeoutStopSec=15
+StateDirectory=leeward-service
+StateDirectoryMode=0700
 TimeoutStartSec=60
 Restart=on-failure
 WatchdogSec=30

@@ -24,6 +24,8 @@ RETRY_S = 10.0
 #: Seconds for which a call without a deadline is repeated after it was first refused as busy. They begin again whenever
 #: a job of the same client ends, since that shows that the daemon makes progress.
 BUSY_S = 30.0
+#: How often one call is repeated at once because the daemon says that it may: it has made what the call needs.
+_MOST_AT_ONCE = 3
 #: The greatest number of connections that one call may lose. If more end, the listener closes every connection at once.
 _MOST_LOST = 3
 #: Seconds before the second attempt after a refusal. They are doubled each time, up to the second figure, and made
@@ -50,7 +52,7 @@ class Retry:
         self._refused: float | None = None
         self._idempotent = wanted and idempotent
         self._until = deadline
-        self._lost = 0
+        self._lost = self._at_once = 0
         self._pause = _FIRST_S
         self._error: DaemonError | None = None
         self._may_have_run = False
@@ -84,6 +86,9 @@ class Retry:
         if self._refused is None:
             self._refused = now
         until = self._deadline if self._deadline is not None else max(self._refused, progress) + BUSY_S
+        if error.retry_after == 0.0 and self._at_once < _MOST_AT_ONCE:
+            self._at_once += 1
+            return 0.0 if now < until else None
         # The pause is random, so that clients don't return all at once, but at least as long as the daemon has named.
         pause = (error.retry_after or 0.0) * (1 + os.urandom(1)[0] / 512) + self._next()
         return pause if now + pause < until else None

@@ -79,6 +79,8 @@ class Config:
     environments_size: int = 20 << 30
     environments_egress: str = ""
     environments_index: str = ""
+    sleep_folder: str = ""
+    sleep_size: int = 20 << 30
     images_folder: str = ""
     images_size: int = 20 << 30
     log_level: str = "info"

@@ -293,6 +293,10 @@ KEYS: dict[str, Key] = {
     "environments_egress": Key(policy, "the policy by which pip reaches an index, for `packages` of a sandbox and for"
                                        ' `leeward env create`; "" is none', True),
     "environments_index": Key(url, 'the URL of that index; "" is pip\'s own default', True),
+    "sleep_folder": Key(path, 'where sandboxes sleep, also while no daemon runs; "" is a folder `sleeping` in'
+                              " $STATE_DIRECTORY, which a service has, else none: then they sleep in memory, and end with"
+                              " the daemon"),
+    "sleep_size": Key(size(0), "bytes that sleeping sandboxes may take there together; others sleep in memory", True),
     "images_folder": Key(path, 'where `leeward image` keeps its images; "" is /var/lib/leeward/images for root, else'
                                " ~/.local/share/leeward/images"),
     "images_size": Key(size(0), "bytes that these images may take together; beyond that `leeward image import` is"

@@ -37,9 +37,11 @@ from leeward.daemon.pool.branches import memory_of
 from leeward.daemon.pool.engine import Engine
 from leeward.daemon.pool.pool import interleave
 from leeward.daemon.pool.watchdog import Standstill, Watchdog
+from leeward.daemon.sandboxes.retiring import MOST_S
 from leeward.daemon.sandboxes.terms import SandboxTerms, terms_of
 from leeward.daemon.serving.listener import Inherited, Listener
 from leeward.daemon.serving.peers import ServedUsers
+from leeward.daemon.serving.restoring import restore
 from leeward.daemon.serving.server import Server
 from leeward.daemon.shards import messages
 from leeward.daemon.shards.dealer import Dealer
@@ -178,6 +180,9 @@ class Daemon:
                                                         engine.driver.annex, os.environ.get("JOURNAL_STREAM", ""))
             stop_exporting = self._export()
             try:
+                state = self._manager.state
+                if folder := self._config.sleep_folder or (state and f"{state}/sleeping"):
+                    restore(server, folder, listener.path)
                 server.listen(listener.socket)
                 # The objects that exist now stay, so the collector needn't look at them again. It isn't run before: it
                 # would free 1,400 of 40,000 objects and no page, and take 18 ms of the start.
@@ -215,7 +220,8 @@ class Daemon:
 
     def _overdue(self) -> bool:
         """The drain has taken too long: the callback that reports its end has failed."""
-        return self._ending and time.monotonic() > self._stop_requested + drain_s() + OVERDUE_S
+        sleep = MOST_S if self._server.desk.retiring else 0.0
+        return self._ending and time.monotonic() > self._stop_requested + max(drain_s(), sleep) + OVERDUE_S
 
     def _terms(self) -> SandboxTerms:
         return terms_of(self._engine.spec, self._engine.confinement.degraded)
@@ -344,13 +350,16 @@ class Daemon:
                 self._server.part()
             self._drain()
         if now and hasattr(self, "_server"):
+            self._server.desk.hurry()
             self._engine.cut()
             if self._dealer is not None:
                 self._dealer.cut()
 
     def _drain(self) -> None:
         """End the loop when neither this process nor a shard has a job."""
-        waiting = {"engine", *(["shards"] if self._dealer is not None else [])}
+        desk = self._server.desk
+        waiting = {"engine", *(["shards"] if self._dealer is not None else []),
+                   *(["sandboxes"] if desk.sleepers is not None else [])}
 
         def drained(which: str) -> None:
             waiting.discard(which)
@@ -359,6 +368,9 @@ class Daemon:
 
         if self._dealer is not None:
             self._dealer.drain(drain_s(), self._listener.kept, partial(drained, "shards"))
+        if desk.sleepers is not None:
+            self._manager.extend(MOST_S)
+            desk.retire(drain_s(), partial(drained, "sandboxes"))
         self._engine.drain(drain_s(), partial(drained, "engine"))
 
 

@@ -6,6 +6,7 @@ Without systemd nothing here does anything. The variables are removed, so that n
     NOTIFY_SOCKET       a datagram socket, a path or "@" and an abstract name, for lines such as READY=1
     WATCHDOG_USEC       microseconds within which WATCHDOG=1 has to come again, for WATCHDOG_PID
     LISTEN_FDS          how many sockets are open from descriptor 3 on, for LISTEN_PID
+    STATE_DIRECTORY     the folder of StateDirectory=, which outlives the service; the first, if there are several
     JOURNAL_STREAM      device and inode of the stream that goes to the journal (telling/log.py)
 """
 
@@ -33,6 +34,7 @@ class Manager:
         self.watchdog = int(period) / 1e6 if _is_number(period) and of in ("", str(pid)) else 0.0
         count, of = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_PID", "")
         environ.pop("LISTEN_FDNAMES", None)
+        self.state = environ.pop("STATE_DIRECTORY", "").partition(":")[0]
         self._given = int(count) if _is_number(count) and str(pid) == of else 0
 
     def notify(self, *lines: str) -> None:
@@ -56,6 +58,10 @@ class Manager:
 
     def stopping(self, status: str) -> None:
         self.notify("STOPPING=1", f"STATUS={status}")
+
+    def extend(self, seconds: float) -> None:
+        """The end may take so many seconds from now on, whatever TimeoutStopSec= says."""
+        self.notify(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
 
     def alive(self) -> None:
         self.notify("WATCHDOG=1")

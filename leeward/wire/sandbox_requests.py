@@ -136,7 +136,7 @@ class SandboxKill(SandboxRequest):
 
 
 @operation("sandbox_copy", answers={"made": "int"}, admits="job")
-class SandboxCopy(SandboxRequest):
+class SandboxCopyFiles(SandboxRequest):
     """Make in *sandbox* the files that another sandbox of this user has in its writable folders."""
 
     source: str = field(ours.sandbox, "the id of the other one")

@@ -212,3 +212,34 @@ def test_c506_a_forged_file_costs_its_kernel_alone(daemon: LiveDaemon, tmp_path:
             assert "7" == beside.execute("y").value
     with daemon.client() as client:
         assert b"on\n" == client.execute("print('on')").stdout
+
+
+@BY_THE_JOB
+def test_c565_a_kernel_that_slept_on_disk_cannot_open_its_state(tmp_path: Path) -> None:
+    """It has the file mapped, whose place it can read; it has no descriptor of it, and can't get one to write to."""
+    tmp_path.chmod(0o700)
+    (tmp_path / "config.toml").write_text(f'sleep_folder = "{tmp_path}/sleep"\npool_size = 2\n')
+    code = """if True:
+        import os
+        def tried(path, flags):
+            try:
+                os.close(os.open(path, flags))
+            except OSError:
+                return False
+            return True
+        lines = [line.split(maxsplit=5) for line in open("/proc/self/maps") if ".sleeper/" in line]
+        ways = [path for line in lines for path in (
+            f"/proc/self/map_files/{line[0]}", line[5].strip().removesuffix(" (deleted)"))]
+        leads = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+        ways += [each for each in leads if os.path.lexists(each) and ".sleeper" in os.readlink(each)]
+        """
+    with LiveDaemon(tmp_path, "--config", str(tmp_path / "config.toml")) as daemon, \
+            leeward.Sandbox(socket=daemon.socket) as box, box.kernel() as kernel:
+        kernel.execute("big = [bytes([number % 256]) * 1000 for number in range(10_000)]")
+        box.pause()
+        state, = tmp_path.glob("sleep/*/*.sleeper/1")
+        with control():  # its own user can, from outside
+            os.close(os.open(state, os.O_RDWR))
+        kernel.execute(code)
+        assert "True" == kernel.execute("len(lines) > 0 and len(ways) == 2 * len(lines)").value
+        assert "[]" == kernel.execute("[way for way in ways for how in (os.O_RDONLY, os.O_RDWR) if tried(way, how)]").value

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import leeward
 from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
+from leeward.client.sandbox import Sandbox
 
 pytestmark = pytest.mark.needs("x86-64")
 
@@ -101,3 +104,125 @@ def test_a_sleeping_one_has_no_worker_and_ends_as_any(daemon: LiveDaemon) -> Non
     for box in boxes:
         box.close()
     assert [] == leeward.Sandbox.list(socket=daemon.socket)
+
+
+Start = Callable[..., LiveDaemon]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a daemon on the same socket, with the same folder for what sleeps."""
+    tmp_path.chmod(0o700)
+    made: list[LiveDaemon] = []
+
+    def run(size: str = "1G", **options: object) -> LiveDaemon:
+        (tmp_path / "config.toml").write_text(f'sleep_folder = "{tmp_path}/sleep"\nsleep_size = "{size}"\npool_size = 3\n')
+        made.append(LiveDaemon(tmp_path, "--config", str(tmp_path / "config.toml"), **options))  # type: ignore[arg-type]
+        return made[-1].__enter__()
+
+    yield run
+    for each in made:
+        each.end()
+
+
+def test_an_upgrade_loses_no_kernel(start: Start, tmp_path: Path) -> None:
+    """
+    The next daemon is of another version, in another place, and has another zygote. What slept already, and what is used
+    from a connection that it had held, is there as well; what runs programs has ended, and says why.
+    """
+    before = start()
+    places = before.socket
+    box, asleep, held = Sandbox(socket=places, metadata={"name": "x"}), Sandbox(socket=places), Sandbox(
+        socket=places, held=True)
+    busy = Sandbox(socket=places)
+    kernels = [box.kernel(), box.kernel(), asleep.kernel(), held.kernel()]
+    for number, kernel in enumerate(kernels):
+        kernel.execute(f"import json\ndef count():\n n = {number}\n while True:\n  n += 1\n  yield n\nc = count()\nnext(c)")
+    lost = box.kernel()
+    lost.execute("import os\nos._exit(1)")
+    box.files.write("file", b"kept")
+    asleep.pause()
+    busy.start(["sleep", "1000"])
+    assert 0 == before.end()
+    place = tmp_path / "upgraded"
+    for package in ("leeward", "leeward_cli"):
+        source = Path(__import__(package).__path__[0])
+        shutil.copytree(source, place / package, ignore=shutil.ignore_patterns("__pycache__"))
+    version = place / "leeward" / "__init__.py"
+    version.write_text(version.read_text().replace("__version__ = ", '__version__ = "99.0" or ', 1))
+    after = start(env={"PYTHONPATH": str(place)})
+    assert any("99.0" == row.get("version") for row in after.log)
+    rows = Sandbox.list(socket=places)
+    assert ([True] * 3, {"name": "x"}) == ([row["asleep"] for row in rows], box.info()["metadata"])
+    for number, kernel in enumerate(kernels):
+        assert str(number + 2) == kernel.execute("next(c)").value
+    assert (b"kept", "4") == (box.files.read("file"), kernels[1].fork().execute("next(c)").value)
+    with pytest.raises(leeward.SessionOver):
+        lost.execute("1")
+    lost.reset()
+    assert lost.execute("1").ok
+    with pytest.raises(leeward.SandboxOver):
+        busy.info()
+    for each in (box, asleep, held, busy):
+        each.close()
+    after.end()
+    assert ["lock"] == [name for _, _, names in os.walk(tmp_path / "sleep") for name in names]
+
+
+def test_what_runs_at_the_end_is_interrupted_and_sleeps(start: Start) -> None:
+    """Its request is answered; one that comes meanwhile goes to the next daemon."""
+    before = start(build={"kit.stalling": {"drain": 0.2}})
+    box = Sandbox(socket=before.socket)
+    kernel = box.kernel()
+    kernel.execute("import time\nx = []")
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(
+        kernel.execute("x.append(1)\nopen('begun', 'w').close()\ntime.sleep(1000)")))
+    thread.start()
+    poll_until(lambda: box.run(["test", "-e", "begun"]).ok, "the request runs")
+    before.end()
+    thread.join()
+    start()
+    assert "KeyboardInterrupt" in str(results[0])
+    assert "[1]" == kernel.execute("x").value
+    box.close()
+
+
+def test_what_is_spoiled_costs_itself_alone(start: Start, tmp_path: Path) -> None:
+    """A state that was cut off loses its kernel, a head that is none its sandbox."""
+    before = start()
+    boxes = [Sandbox(socket=before.socket) for _ in range(3)]
+    kernels = [box.kernel() for box in boxes]
+    for number, kernel in enumerate(kernels):
+        kernel.execute(f"x = {number}")
+    before.end()
+    for box, name in ((boxes[0], "1"), (boxes[1], "head")):
+        path, = (tmp_path / "sleep").glob(f"*/{box.id}.sleeper/{name}")
+        os.truncate(path, 100)
+    after = start()
+    with pytest.raises(leeward.SessionOver, match="can't be loaded"):
+        kernels[0].execute("x")
+    assert boxes[0].run(["true"]).ok
+    with pytest.raises(leeward.SandboxOver):
+        kernels[1].execute("x")
+    assert "2" == kernels[2].execute("x").value
+    for box in boxes:
+        box.close()
+    assert 1 == sum("a sandbox of an earlier daemon can't be used" == row.get("event") for row in after.log)
+
+
+def test_without_room_on_disk_it_sleeps_in_memory(start: Start) -> None:
+    """And ends with the daemon."""
+    before = start(size="0")
+    box = Sandbox(socket=before.socket)
+    kernel = box.kernel()
+    kernel.execute("x = 1")
+    box.pause()
+    assert "1" == kernel.execute("x").value
+    box.pause()
+    assert any("a sandbox sleeps in memory: it can't be written" == row.get("event") for row in before.log)
+    assert 0 == before.run("daemon", "stop", "--now").returncode
+    start()
+    with pytest.raises(leeward.SandboxOver):
+        kernel.execute("x")
+    box.close()

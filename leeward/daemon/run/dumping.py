@@ -46,7 +46,7 @@ DUMP_S = 60.0
 #: Bytes of the file that are made in one turn of the loop, some milliseconds; and from which it is closed by a thread.
 _PIECE = 4 << 20
 #: Behind the content: a mapping of its last pages that mremap(2) extends must not end behind the file's end.
-_HOLE = 1 << 40
+HOLE = 1 << 40
 _MOST_VALUES = 2 * wire.MAX_PACKAGES + wire.MAX_LOST + 16
 
 _NUMBER = struct.Struct("q")
@@ -237,7 +237,7 @@ class Dump:
         whole = -(-size // os.sysconf("SC_PAGESIZE")) * os.sysconf("SC_PAGESIZE")
         os.ftruncate(self._file, whole)
         end_file(self._file, whole)
-        if os.fstat(self._file).st_size != whole + _HOLE:
+        if os.fstat(self._file).st_size != whole + HOLE:
             raise PeerError("the file's size was changed")
         self._size = whole
         if self._answered:
@@ -281,7 +281,7 @@ class Dump:
 
 def end_file(fd: int, size: int) -> None:
     """Give a state's file of *size* bytes its hole, and seal its size."""
-    os.ftruncate(fd, size + _HOLE)
+    os.ftruncate(fd, size + HOLE)
     seal(fd, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COPY_S = 120.0
 
 
-class FileCopy:
+class FolderCopy:
     """
     Makes in *target* what *source* has in its writable folders. *answered* is called once with the number of entries, or with
     why it couldn't be done: then some may be there. LeewardError if a porter can't be started.

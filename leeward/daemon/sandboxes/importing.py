@@ -3,8 +3,8 @@ A snapshot that comes back: bytes that its user has read from this daemon or an 
 
 Trust: none in the bytes, which nobody here reads: whoever can import them could as well have written them in a kernel of
 his own. They are loaded behind every lock, and the loader compares what is mapped with the files that are there. What would
-make a state wrong without being seen there is in the `key`: another kernel, processor or build of leeward is refused by
-name. A user who lies about that harms his own kernels.
+make a state wrong without being seen there is in the `key`: another kernel, processor or kind of state is refused by
+name. A state has all that is leeward's in it, so a later leeward loads it. A user who lies about that harms his own kernels.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ import os
 import platform
 from collections.abc import Mapping
 
-from leeward import __version__
-from leeward._native._shim import __file__ as _SHIM
 from leeward._native._shim import ffi
 from leeward._native.memfd import memory_file, seal
 from leeward.daemon.run.dumping import KernelState, end_file, facts_of
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.errors import BadRequest, PeerError, SnapshotFailed
-from leeward.wire.job_frames import shown_name
+from leeward.wire.job_frames import STATES, shown_name
 
 #: Seconds within which the next bytes have to come.
 PATIENCE_S = 60.0
@@ -34,9 +32,7 @@ _SHOWN = 16  # digits of a hash
 @functools.cache
 def key() -> Mapping[str, str]:
     """What must be equal where a snapshot is loaded, besides the files that it has mapped."""
-    with open(_SHIM, "rb") as file:
-        shim = hashlib.sha256(file.read()).hexdigest()[:_SHOWN]
-    return {"leeward": f"{__version__} {shim}", "kernel": f"{platform.release()} {platform.version()}",
+    return {"leeward": f"states {STATES}", "kernel": f"{platform.release()} {platform.version()}",
             "vdso": _vdso(), "processor": _processor(), "machine": platform.machine()}
 
 

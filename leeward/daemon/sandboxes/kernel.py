@@ -162,12 +162,13 @@ class Rolling:
 class LiveKernel:
     """
     One kernel of a sandbox: its process, which *start* starts at once and at each reset, and waiting requests. *told* is
-    called once the first process is there with "", or with the reason why there is none.
+    called once the first process is there with "", or with the reason why there is none. It begins without one if it is
+    given why it is *lost*.
     """
 
     costs = "session"
 
-    def __init__(self, start: Start, told: Callable[[str], None] = nothing) -> None:
+    def __init__(self, start: Start, told: Callable[[str], None] = nothing, *, lost: str = "") -> None:
         self._start = start
         self.stage = KernelStage.STARTING
         self._lease: Lease | None = None
@@ -178,7 +179,10 @@ class LiveKernel:
         self._turn = 0  # callbacks of earlier processes are ignored
         self._rolling: Rolling | None = None
         self._told: Callable[[str], None] = nothing
-        self._begin(start, told)
+        if lost:
+            self.stage, self._why = KernelStage.LOST, lost
+        else:
+            self._begin(start, told)
 
     def _begin(self, start: Start, told: Callable[[str], None] = nothing) -> None:
         self._turn += 1
@@ -216,6 +220,10 @@ class LiveKernel:
         waiting, self._waiting = self._waiting, deque()
         refusal = Report(refusal=SessionOver(f"the kernel's state is gone: {self._why}"))
         in_any_case(*(partial(request.answer, refusal) for request in ([running] if running else []) + list(waiting)))
+
+    @property
+    def why_lost(self) -> str:
+        return self._why
 
     @property
     def lives(self) -> bool:

@@ -17,16 +17,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from leeward.base.dataclass import dataclass, replace
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.sandboxes import importing
 from leeward.daemon.sandboxes.mounting import Mounting, Mounts
 from leeward.daemon.sandboxes.parting import KEPT_S, Parting
 from leeward.daemon.sandboxes.registry import Reason, Registry, RegistryEntry, State
 from leeward.daemon.sandboxes.reserve import Reserve
+from leeward.daemon.sandboxes.retiring import Retiring
 from leeward.daemon.sandboxes.sandbox import LiveSandbox
-from leeward.daemon.sandboxes.sleeping import Sleep, Stage
+from leeward.daemon.sandboxes.sleep_folder import Asleep, SleepFolder
+from leeward.daemon.sandboxes.sleeping import Sleep, SleepStage
 from leeward.daemon.sandboxes.snapshots import Snapshots
 from leeward.daemon.sandboxes.terms import SandboxFacts, SandboxTerms
+from leeward.daemon.telling.log import log
 from leeward.daemon.worker.opener import Opener
-from leeward.errors import Bug, Busy, LeewardError, Refused, RequestRejected, SandboxOver
+from leeward.errors import Bug, Busy, LeewardError, Refused, RequestRejected, SandboxOver, told
 from leeward.spec.sandbox import View
 
 if TYPE_CHECKING:
@@ -83,6 +87,8 @@ class LiveSandboxes:
         self.snapshots = Snapshots(reactor, snapshots, snapshot_idle, wall)
         self._timer: Timer | None = None
         self._input: dict[int, int] = {}
+        self.sleepers: SleepFolder | None = None  # where sleeping sandboxes are, if not in memory
+        self._retiring: Retiring | None = None  # the daemon ends
 
     def __len__(self) -> int:
         return len(self._registry)
@@ -173,7 +179,7 @@ class LiveSandboxes:
         held = entry.sandbox
         if held.mounts is not None or held.sandbox.facts.key.image:
             raise RequestRejected("a sandbox that shows folders of the host, has a home or an image can't sleep")
-        if held.sleep is not None and held.sleep.stage is Stage.ASLEEP:
+        if held.sleep is not None and held.sleep.stage is SleepStage.ASLEEP:
             answered(None)
             return
         if held.sleep is not None:
@@ -184,6 +190,52 @@ class LiveSandboxes:
         except BaseException:
             self.free(entry)
             raise
+
+    def record(self, entry: SandboxEntry) -> Mapping[str, Any]:
+        """What a later daemon has to know of a sandbox that sleeps."""
+        held, now, wall = entry.sandbox, self._reactor.now(), self._wall()
+        return {**held.sandbox.record(), "made_on": dict(importing.key()), "user": entry.user, "idle": entry.idle,
+                "sleeps": held.sleeps, "patience": held.patience,
+                "until": wall + entry.until - now, "opened": wall + held.sandbox.opened - now}
+
+    def restore(self, name: str, record: Mapping[str, Any], facts: SandboxFacts,
+                place: Callable[[LiveSandbox], Pool]) -> None:
+        """
+        Have the sandbox *name* again, which an earlier daemon has put to sleep on disk. *place* returns the pool of its kind
+        when it wakes, and sets its terms.
+        """
+        now, wall = self._reactor.now(), self._wall()
+        sandbox = LiveSandbox(self._reactor, facts, self._terms(), lambda reason, why: self._end(name, reason, why))
+        sandbox.restore(record, wall - record["opened"])
+        held = Held(sandbox, pool=lambda: place(sandbox), patience=record["patience"], sleeps=record["sleeps"])
+        entry = self._registry.restore(name, record["user"], held, idle=record["idle"], lifetime=record["until"] - wall,
+                                       now=now)
+        if self._book is not None:
+            sandbox.on_program_end = partial(self._book.process, entry.user, name)
+        self.busy(entry)
+        held.sleep = Sleep.left(self._reactor, sandbox, _Bed(self, entry))
+        self._look_at(entry)
+
+    def retire(self, seconds: float, done: Callable[[], None]) -> None:
+        """
+        The daemon ends: put the sandboxes to sleep on disk, which the next one wakes; end those that can't. *done* is called
+        when that is over. Kernels have *seconds* to end what they run.
+        """
+        self._retiring = Retiring(self._reactor, self, seconds, done)
+        self._retiring.begin()
+
+    def hurry(self) -> None:
+        """End the sandboxes that don't sleep yet."""
+        if self._retiring is not None:
+            self._retiring.stop()
+
+    @property
+    def retiring(self) -> bool:
+        return self._retiring is not None
+
+    def all(self) -> list[SandboxEntry]:
+        """The open sandboxes of all users."""
+        return [entry for entry in self._registry.all() if entry.sandbox.sandbox.state is State.OPEN]
 
     def _falls_asleep(self, entry: SandboxEntry) -> bool:
         """Whether the sandbox, which was idle for too long, sleeps in place of its end, or tries to."""
@@ -268,7 +320,7 @@ class LiveSandboxes:
             "processes": sandbox.running, "calls": entry.calls - (entry.sandbox.sleep is not None),
             "memory_limit": sandbox.facts.limits.memory,
             "memory": sandbox.memory, "metadata": dict(sandbox.facts.metadata), **_used(sandbox),
-            "asleep": entry.sandbox.sleep is not None and entry.sandbox.sleep.stage is Stage.ASLEEP,
+            "asleep": entry.sandbox.sleep is not None and entry.sandbox.sleep.stage is SleepStage.ASLEEP,
             **({} if entry.sandbox.mounts is None else {"mounts": entry.sandbox.mounts.info()}),
         }
 
@@ -322,6 +374,10 @@ class LiveSandboxes:
         """End the sandbox *name*, whose connection is closed; where its copies have changes, its processes for now."""
         entry = self._registry.find(name)
         held = None if entry is None else entry.sandbox
+        if entry is not None and held is not None and self._retiring is not None:
+            held.held = False  # its program may come back
+            entry.idle = min(entry.idle, KEPT_S)
+            return
         if entry is None or held is None or held.mounts is None or not held.mounts.layers or (
                 held.sandbox.state is not State.OPEN):
             self._end(name, Reason.PARTED)
@@ -347,7 +403,14 @@ class LiveSandboxes:
         self._end(name, Reason.UNOPENED, "nobody waited for it")
 
     def drained(self, name: str) -> None:
-        self._end(name, Reason.SHUTDOWN)
+        """Its pool takes no more jobs."""
+        entry = self._registry.find(name)
+        if self._retiring is None or (entry is not None and entry.sandbox.sandbox.state is not State.OPEN):
+            self._end(name, Reason.SHUTDOWN)
+
+    def cannot_sleep(self, entry: SandboxEntry, why: str) -> None:
+        """End a sandbox that can't be there when the next daemon is."""
+        self._end(entry.name, Reason.SHUTDOWN, why)
 
     def _end(self, name: str, reason: Reason, detail: str = "", why: Refused | None = None,
              gone: Callable[[], None] | None = None) -> None:
@@ -366,14 +429,16 @@ class LiveSandboxes:
                     partial(self._reserve.forget, name), *([mounts.close] if mounts is not None else []),
                     *([partial(seat.close, gone)] if seat is not None else []),
                     *([gone] if seat is None and gone is not None else []),
-                    *([held.sleep.close] if held.sleep is not None else []),
+                    *([partial(held.sleep.close, kept=self._retiring is not None and reason is Reason.SHUTDOWN)]
+                      if held.sleep is not None else []),
                     *([partial(on_open, refusal)] if on_open is not None else []), *book)
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
-                    self._reserve.close, self.opener.close, self.snapshots.close)
+                    self._reserve.close, self.opener.close, self.snapshots.close,
+                    *([] if self.sleepers is None else [self.sleepers.close]))
 
 
 class _Bed:
@@ -392,6 +457,23 @@ class _Bed:
         held = self._entry.sandbox
         seat, held.seat = held.seat, None
         in_any_case(held.sandbox.leave, *([] if seat is None else [seat.close]))
+
+    def put(self, what: Asleep, done: Callable[[Exception | None], None]) -> bool:
+        sleepers = self._desk.sleepers
+        if sleepers is not None:
+            sleepers.put(self._entry.name, self._desk.record(self._entry), what, done)
+        return sleepers is not None
+
+    def get(self, done: Callable[[Asleep | Exception], None]) -> None:
+        assert self._desk.sleepers is not None
+        self._desk.sleepers.get(self._entry.name, done)
+
+    def remove(self) -> None:
+        assert self._desk.sleepers is not None
+        self._desk.sleepers.remove(self._entry.name)
+
+    def warn(self, error: Exception) -> None:
+        log.warning("a sandbox sleeps in memory: it can't be written", sandbox=self._entry.name, error=told(error))
 
     def enter(self, opened: Callable[[Any], None]) -> None:
         held, entry = self._entry.sandbox, self._entry

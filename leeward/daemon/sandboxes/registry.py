@@ -99,7 +99,11 @@ class Registry(Generic[T]):
 
     def add(self, user: int, sandbox: T, *, idle: float, lifetime: float, now: float) -> RegistryEntry[T]:
         """Add *sandbox* under a new id. Returns its entry."""
-        name = self._mine + self._letters(ID_LENGTH - _DAEMON)
+        return self.restore(self._mine + self._letters(ID_LENGTH - _DAEMON), user, sandbox, idle=idle, lifetime=lifetime,
+                            now=now)
+
+    def restore(self, name: str, user: int, sandbox: T, *, idle: float, lifetime: float, now: float) -> RegistryEntry[T]:
+        """Add a sandbox that an earlier daemon has had as *name*. Returns its entry."""
         self._serial += 1
         entry = self._live[name] = RegistryEntry(name, user, sandbox, idle, now + lifetime, now, serial=self._serial)
         self._of[user] = self._of.get(user, 0) + 1

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leeward.base.dataclass import replace
+from leeward.base.dataclass import names, replace
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import JobStart, Ran, Reactor
 from leeward.daemon.run.execution import Execution
@@ -29,7 +29,9 @@ from leeward.daemon.sandboxes.warm import WaitingProgram, has_room
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, ProcessOver, Refused, RequestRejected, SessionOver
 from leeward.isolation.cgroup.entry import Usage
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 from leeward.spec.outcome import EXIT_INTERNAL, JobError, Outcome, Result
+from leeward.spec.pool_key import PoolKey
 
 if TYPE_CHECKING:
     from leeward.daemon.pool.sessions import Cancellable
@@ -230,6 +232,28 @@ class LiveSandbox:
             return self._here().kernel(self.facts.limits, opened, lost, next(states, None), same=same)
 
         return self._add_kernel(start, told)
+
+    def record(self) -> Mapping[str, Any]:
+        """What a later daemon has to know of it, beside its kernels' states and its files."""
+        facts, used = self.facts, self.usage()
+        return {"limits": {name: getattr(facts.limits, name) for name in names(Limits)}, "env": dict(facts.env),
+                "metadata": dict(facts.metadata), "key": {name: getattr(facts.key, name) for name in names(PoolKey)},
+                "cwd": facts.cwd, "egress": facts.egress, "kernels": [[number, kernel.why_lost or "it slept"]
+                                                                    for number, kernel in self._kernels.items()],
+                "last": [self._last, self._last_kernel], "denied": self.denied(),
+                "used": {name: getattr(used, name) for name in names(Usage)}}
+
+    def restore(self, record: Mapping[str, Any], age: float) -> None:
+        """Be as an earlier daemon's, which slept; without a process, and *age* seconds old."""
+        def fresh(opened: Callable[[Lease], None], lost: Callable[[str], None]) -> KernelProcess:
+            return self._here().kernel(self.facts.limits, opened, lost)
+
+        self.opened = self._reactor.now() - age
+        self._last, self._last_kernel = record["last"]
+        self._denied.update(record["denied"])
+        self._used = Usage(**record["used"])
+        self._kernels = {number: LiveKernel(fresh, lost=why) for number, why in record["kernels"]}
+        self._happen(Event.OPENED)
 
     @property
     def kernels(self) -> Mapping[int, LiveKernel]:

@@ -5,7 +5,8 @@ Theory of operation. It falls asleep if it has nothing but kernels at rest and f
 after the other, as snapshots are, then a porter gives the files, then its processes end. Until then a failure leaves it as
 it was. The first request about it wakes it, and is refused as busy for the milliseconds that this takes: a worker is had
 as at the opening, a porter makes the files, and the kernels begin as copies, whose random numbers go on. A kernel that
-can't begin again is lost, as it says; without its files the sandbox is over. What is kept counts as its user's snapshots.
+can't begin again is lost, as it says; without its files the sandbox is over. What is kept counts as its user's snapshots,
+until it is on disk, if the daemon has a folder for that. If it can't be written it stays in memory.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.run.dumping import Dump, KernelState, close_file
 from leeward.daemon.run.verdict import bug
 from leeward.daemon.sandboxes.copying import COPY_S
+from leeward.daemon.sandboxes.sleep_folder import Asleep
 from leeward.errors import Busy, LeewardError, Refused, SnapshotFailed
 from leeward.spec.job import Job
 
 if TYPE_CHECKING:
+    from leeward.daemon.run.live_runner import LiveRunner
     from leeward.daemon.sandboxes.sandbox import LiveSandbox
 
 #: Bytes that are read of the files at a time, and that rows of them may take beyond their content.
@@ -41,13 +44,21 @@ class Bed(Protocol):
     def give_back(self, size: int) -> None: ...
     def leave(self) -> None:
         """End the sandbox's processes, and give its worker back."""
+    def put(self, what: Asleep, done: Callable[[Exception | None], None]) -> bool:
+        """Write what is kept to disk, as `SleepFolder.put`; False without a folder."""
+    def get(self, done: Callable[[Asleep | Exception], None]) -> None:
+        """Read it, as `SleepFolder.get`."""
+    def remove(self) -> None:
+        """It isn't needed on disk any more."""
     def enter(self, opened: Callable[[Any], None]) -> None:
         """Ask for a worker; *opened* gets its runner, or why there is none. Raises as the pool's `open_seat`."""
     def woken(self) -> None:
         """It is as it was."""
+    def warn(self, error: Exception) -> None:
+        """It sleeps in memory, because it can't be written."""
 
 
-class Stage(enum.Enum):
+class SleepStage(enum.Enum):
     FALLING = "falling asleep"
     ASLEEP = "asleep"
     WAKING = "waking"
@@ -57,16 +68,32 @@ class Stage(enum.Enum):
 class Sleep:
     """
     *answered* is called once: with None when *sandbox* sleeps, or with why it can't; then it is as it was. RequestRejected
-    at once if it has what can't sleep.
+    at once if it has what can't sleep. `on_disk`: it sleeps, and does so without this daemon, too.
     """
 
     costs = "session"
 
     def __init__(self, reactor: Reactor, sandbox: LiveSandbox, bed: Bed, answered: Callable[[Refused | None], None]) -> None:
         sandbox.check_rests()
+        self._begin(reactor, sandbox, bed, answered)
+        sandbox.held = True
+        self._left = [number for number, kernel in sandbox.kernels.items() if kernel.lives]
+        try:
+            self._take_next()
+        except BaseException:
+            sandbox.held = False
+            self._forget_caller()
+            self._let_go()
+            raise
+
+    def _begin(self, reactor: Reactor, sandbox: LiveSandbox, bed: Bed,
+               answered: Callable[[Refused | None], None] | None) -> None:
         self._reactor, self._sandbox, self._bed = reactor, sandbox, bed
         self._answered: Callable[[Refused | None], None] | None = answered
-        self.stage = Stage.FALLING
+        self.stage = SleepStage.FALLING
+        self.on_disk = False
+        self._place: LiveRunner | None = None  # of one that wakes, and waits for what is on disk
+        self._turn = 0  # what was read for an earlier try to wake is ignored
         self._states: dict[int, KernelState] = {}
         self._admitted = self._size = 0
         self._files = self._pipe = -1
@@ -74,14 +101,7 @@ class Sleep:
         self._dump: Dump | None = None
         self._cancel: Callable[[], None] = nothing
         self._waiting: set[int] = set()  # kernels that haven't begun again
-        sandbox.held = True
-        self._left = [number for number, kernel in sandbox.kernels.items() if kernel.lives]
-        try:
-            self._take_next()
-        except BaseException:
-            self._answered, sandbox.held = None, False
-            self._let_go()
-            raise
+        self._awaited: list[Callable[[Refused], None]] = []
 
     # --- falling asleep -------------------------------------------------------------
 
@@ -149,9 +169,38 @@ class Sleep:
         self._check_files()
 
     def _check_files(self) -> None:
-        if self._given and self._pipe < 0 and self.stage is Stage.FALLING:
-            self.stage = Stage.ASLEEP
-            in_any_case(self._bed.leave, partial(self._answer, None))
+        if self._given and self._pipe < 0 and self.stage is SleepStage.FALLING:
+            self.stage = SleepStage.ASLEEP
+            in_any_case(self._bed.leave, self._write)
+
+    def _write(self) -> None:
+        try:
+            if self._bed.put(Asleep(self._states, self._files, self._size), self._written):
+                return
+        except (LeewardError, OSError) as error:
+            self._bed.warn(error)
+        self._fallen()
+
+    def _written(self, error: Exception | None) -> None:
+        if error is not None:
+            self._bed.warn(error)
+        elif self.stage is SleepStage.ASLEEP:
+            self.on_disk = True
+            self._let_go()
+        else:
+            self._bed.remove()
+        self._fallen()
+
+    def _fallen(self) -> None:
+        """It sleeps; for requests that came meanwhile it wakes."""
+        self._answer(None)
+        if self._awaited and self.stage is SleepStage.ASLEEP:
+            first = self._awaited.pop(0)
+            try:
+                self.wake(first)
+            except Refused as error:
+                first(error)
+                self._tell(error)
 
     def _close_pipe(self) -> None:
         pipe, self._pipe = self._pipe, -1
@@ -160,15 +209,19 @@ class Sleep:
 
     def _stay(self, why: Refused) -> None:
         """It can't sleep, and is as it was."""
-        if self.stage is not Stage.FALLING:
+        if self.stage is not SleepStage.FALLING:
             return
-        self.stage, self._sandbox.held = Stage.OVER, False
-        in_any_case(self._let_go, self._bed.woken, partial(self._answer, why))
+        self.stage, self._sandbox.held = SleepStage.OVER, False
+        in_any_case(self._let_go, self._bed.woken, partial(self._answer, why),
+                    partial(self._tell, Busy("the sandbox didn't fall asleep", retry_after=0.0)))
 
     def _answer(self, why: Refused | None) -> None:
         answered, self._answered = self._answered, None
         if answered is not None:
             answered(why)
+
+    def _forget_caller(self) -> None:
+        self._answered = None
 
     def _let_go(self) -> None:
         """Free what is kept."""
@@ -184,21 +237,60 @@ class Sleep:
 
     # --- waking -----------------------------------------------------------------------
 
-    def wake(self) -> None:
-        """Begin to wake the sandbox, if it sleeps; raises as `Bed.enter`."""
-        if self.stage is Stage.ASLEEP:
-            self.stage = Stage.WAKING
-            try:
-                self._bed.enter(self._entered)
-            except LeewardError:
-                self.stage = Stage.ASLEEP
-                raise
+    @classmethod
+    def left(cls, reactor: Reactor, sandbox: LiveSandbox, bed: Bed) -> Sleep:
+        """The sleep of a sandbox that an earlier daemon has left on disk."""
+        made = cls.__new__(cls)
+        made._begin(reactor, sandbox, bed, None)
+        made.stage, made.on_disk, sandbox.held = SleepStage.ASLEEP, True, True
+        return made
 
-    def _entered(self, what: Any) -> None:
-        if isinstance(what, Refused):
-            self.stage = Stage.ASLEEP  # until the next request
+    def wake(self, tried: Callable[[Refused], None] = nothing) -> None:
+        """
+        Begin to wake the sandbox, if it sleeps, or once it does; raises as `Bed.enter`. *tried* is called once it is awake,
+        or can't be now, with the refusal of a request that came too early.
+        """
+        self._awaited.append(tried)
+        if self.stage is SleepStage.ASLEEP:
+            self.stage = SleepStage.WAKING
+            self._turn += 1
+            try:
+                self._bed.enter(partial(self._entered, self._turn))
+            except LeewardError:
+                self.stage = SleepStage.ASLEEP
+                self._awaited.remove(tried)
+                raise
+            if self.on_disk:
+                self._bed.get(partial(self._got, self._turn))
+
+    def _tell(self, why: Refused) -> None:
+        awaited, self._awaited = self._awaited, []
+        in_any_case(*(partial(tried, why) for tried in awaited))
+
+    def _entered(self, turn: int, what: Any) -> None:
+        if self.stage is not SleepStage.WAKING or turn != self._turn:
             return
-        self._sandbox.place(what)
+        if isinstance(what, Refused):
+            self.stage = SleepStage.ASLEEP  # until the next request
+            in_any_case(*([self._let_go] if self.on_disk else []), partial(self._tell, what))
+            return
+        self._place = what
+        self._enter()
+
+    def _got(self, turn: int, what: Asleep | Exception) -> None:
+        if self.stage is not SleepStage.WAKING or turn != self._turn:
+            if isinstance(what, Asleep):
+                what.close()
+        elif isinstance(what, Exception):
+            self._sandbox.lost(f"it couldn't wake: what was kept of it on disk can't be read: {what}")
+        else:
+            self._states, self._files, self._size = dict(what.states), what.files, what.size
+            self._enter()
+
+    def _enter(self) -> None:
+        if self._place is None or self._files < 0:
+            return  # one of both is still to come
+        self._sandbox.place(self._place)
         try:
             os.lseek(self._files, 0, os.SEEK_SET)
             self._cancel = self._sandbox.carry({"order": "take"}, [self._files], self._made, COPY_S).cancel
@@ -226,16 +318,20 @@ class Sleep:
             self._check_woken()
 
     def _check_woken(self) -> None:
-        if not self._waiting and self.stage is Stage.WAKING and not self._sandbox.held:
-            self.stage = Stage.OVER
-            in_any_case(self._let_go, self._bed.woken)
+        if not self._waiting and self.stage is SleepStage.WAKING and not self._sandbox.held:
+            self.stage = SleepStage.OVER
+            in_any_case(self._let_go, *([self._bed.remove] if self.on_disk else []), self._bed.woken,
+                        partial(self._tell, Busy("the sandbox was asleep, and is awake", retry_after=0.0)))
 
-    def close(self) -> None:
-        """The sandbox is over."""
-        in_any_case(self._let_go, partial(self._answer, Busy("the sandbox is over")))
+    def close(self, *, kept: bool = False) -> None:
+        """The sandbox is over, for this daemon at least: what is on disk may be *kept*."""
+        self.stage = SleepStage.OVER
+        over = Busy("the sandbox is over")
+        in_any_case(self._let_go, *([self._bed.remove] if self.on_disk and not kept else []),
+                    partial(self._answer, over), partial(self._tell, over))
 
     def broken(self, error: Exception) -> None:
-        if self.stage is Stage.FALLING:
+        if self.stage is SleepStage.FALLING:
             self._stay(SnapshotFailed(bug(error)))
         else:
             self._sandbox.lost(bug(error))

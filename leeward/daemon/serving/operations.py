@@ -329,8 +329,11 @@ def _in_sandbox(serve: Callable[[Sandboxes, Any, SandboxEntry], Answer]) -> Hand
     """What serves a request that names a sandbox: *serve*, with the sandbox."""
     def handler(of: Operations, request: SandboxRequest) -> Answer:
         sandboxes = of._flight.sandboxes
-        find = sandboxes.find_asleep if isinstance(request, ASLEEP) else sandboxes.find
-        return serve(sandboxes, request, find(request.sandbox))
+        if isinstance(request, ASLEEP):
+            return serve(sandboxes, request, sandboxes.find_asleep(request.sandbox))
+        if sandboxes.wakes(request, sandboxes.find_asleep(request.sandbox)):
+            return None
+        return serve(sandboxes, request, sandboxes.find(request.sandbox))
     return handler
 
 

@@ -28,7 +28,7 @@ from leeward.daemon.pool.broker import failed
 from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.run.report import INLINE, Arena
 from leeward.daemon.run.verdict import bug
-from leeward.daemon.sandboxes.copying import FileCopy
+from leeward.daemon.sandboxes.copying import FolderCopy
 from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes, SandboxEntry
 from leeward.daemon.sandboxes.mounting import LayerChange, Mounts, hide_names, keep
 from leeward.daemon.serving.parcel import SEALS, Parcel, seal
@@ -348,7 +348,7 @@ class ConnectCall(SandboxCall):
 class CopyCall(SandboxCall):
     """The files of *source*, made in the sandbox of *entry*. RequestRejected if one of both has more than its own files."""
 
-    def __init__(self, desk: LiveSandboxes, flight: Flight, request: wire.SandboxCopy, entry: SandboxEntry,
+    def __init__(self, desk: LiveSandboxes, flight: Flight, request: wire.SandboxCopyFiles, entry: SandboxEntry,
                  source: SandboxEntry) -> None:
         if any(each.sandbox.mounts is not None or each.sandbox.sandbox.facts.key.image for each in (entry, source)):
             raise RequestRejected("a sandbox that shows folders of the host, has a home or an image can't be copied")
@@ -358,7 +358,7 @@ class CopyCall(SandboxCall):
         super().__init__(desk, entry, nothing)
         desk.busy(source)
         try:
-            self.taken_back = FileCopy(source.sandbox.sandbox, entry.sandbox.sandbox, self._answered).cancel
+            self.taken_back = FolderCopy(source.sandbox.sandbox, entry.sandbox.sandbox, self._answered).cancel
         except (LeewardError, OSError) as error:
             self.end()
             raise Busy(f"the files can't be copied now: {error}") from None

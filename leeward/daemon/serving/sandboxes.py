@@ -31,7 +31,7 @@ from leeward.daemon.serving import profiles, snapshots
 from leeward.daemon.serving import sandbox_calls as calls
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.waiting import Later
-from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused, SessionOver
+from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused, SessionOver, ShuttingDown
 from leeward.spec.job import Job
 from leeward.spec.limits import adjusted, of_sandbox
 from leeward.spec.outcome import Outcome
@@ -165,9 +165,26 @@ class Sandboxes:
         """Return the sandbox *name* of this connection's user, which may sleep on; SandboxOver if there is none."""
         return self._desk.get(name, self._flight.user)
 
+    def wakes(self, request: wire.SandboxRequest, entry: SandboxEntry) -> bool:
+        """Whether the sandbox sleeps: it wakes, and *request* is refused as Busy when it is awake, to come again at once."""
+        sleep, flight = entry.sandbox.sleep, self._flight
+        if sleep is None or self._desk.retiring:
+            return False
+        call = calls.SandboxCall(self._desk, entry, nothing)
+        flight.wait(request.id, call)
+        try:
+            sleep.wake(lambda why: flight.refuse(request.id, why) if call.end() else None)
+        except BaseException:
+            call.end()
+            flight.drop(request.id)
+            raise
+        return True
+
     def find(self, name: str) -> SandboxEntry:
         """The same, but one that sleeps wakes, and is Busy for the time that takes."""
         entry = self.find_asleep(name)
+        if self._desk.retiring:
+            raise ShuttingDown("the daemon is shutting down, and puts the sandbox to sleep")
         if entry.sandbox.sleep is not None:
             entry.sandbox.sleep.wake()
             raise Busy("the sandbox was asleep, and wakes", retry_after=_WAKES_S)
@@ -296,7 +313,7 @@ class Sandboxes:
             flight.drop(request.id)
             raise
 
-    def copy_files(self, request: wire.SandboxCopy, entry: SandboxEntry) -> None:
+    def copy_files(self, request: wire.SandboxCopyFiles, entry: SandboxEntry) -> None:
         calls.CopyCall(self._desk, self._flight, request, entry, self.find(request.source))
 
     def fetch(self, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
@@ -568,7 +585,7 @@ IN_SANDBOX: Mapping[type[wire.SandboxRequest], Callable[..., Mapping[str, Any] |
     wire.SandboxExtend: Sandboxes.extend,
     wire.SandboxKill: Sandboxes.kill,
     wire.SandboxPause: Sandboxes.pause,
-    wire.SandboxCopy: Sandboxes.copy_files,
+    wire.SandboxCopyFiles: Sandboxes.copy_files,
     wire.SandboxExecute: Sandboxes.execute,
     wire.SandboxFetch: Sandboxes.fetch,
     wire.SandboxConnect: Sandboxes.connect,

@@ -12,11 +12,12 @@ import os
 class ZygoteMemory:
     """Owns *fd*, and closes it when nobody has this object any more."""
 
-    __slots__ = ("fd", "size")
+    __slots__ = ("__weakref__", "digest", "fd", "size")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.size = os.fstat(fd).st_size
+        self.digest = ""  # of its content, once it was asked for
 
     def __del__(self) -> None:
         os.close(self.fd)

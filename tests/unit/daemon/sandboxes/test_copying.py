@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from leeward.daemon.sandboxes.copying import FileCopy
+from leeward.daemon.sandboxes.copying import FolderCopy
 from leeward.errors import LeewardError
 
 FAILED, ENDED = LeewardError("it doesn't fit"), LeewardError("it ended")
@@ -21,8 +21,8 @@ class Ends:
         self.source, self.target = Mock(), Mock()
         self.said: list[int | LeewardError] = []
 
-    def begin(self) -> FileCopy:
-        return FileCopy(self.source, self.target, self.said.append)
+    def begin(self) -> FolderCopy:
+        return FolderCopy(self.source, self.target, self.said.append)
 
     def answer(self, end: Mock, what: Any) -> None:
         end.carry.call_args.args[2](what, [])

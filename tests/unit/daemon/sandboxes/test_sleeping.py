@@ -12,7 +12,7 @@ import pytest
 from leeward._native.memfd import memory_file
 from leeward.daemon.run.dumping import KernelState
 from leeward.daemon.sandboxes import sleeping
-from leeward.daemon.sandboxes.sleeping import Sleep, Stage
+from leeward.daemon.sandboxes.sleeping import Sleep, SleepStage
 from leeward.errors import Busy, LeewardError, Refused, RequestRejected, SnapshotFailed
 
 
@@ -23,7 +23,7 @@ class Place:
         self.said: list[Refused | None] = []
         self.dumps: list[Callable[[Any], None]] = []
         self.reads: list[Callable[[int], None]] = []
-        self.reactor, self.bed = Mock(), Mock()
+        self.reactor, self.bed = Mock(), Mock(put=Mock(return_value=False))
         self.reactor.watch = lambda _fd, _kind, call: self.reads.append(call)
         self.sandbox = Mock(held=False, kernels={1: Mock(lives=True), 2: Mock(lives=True), 3: Mock(lives=False)})
         self.sandbox.facts.limits.files = 1 << 20
@@ -76,12 +76,12 @@ def asleep(place: Place) -> Sleep:
 def test_it_sleeps_when_all_is_taken_and_wakes_with_that(place: Place) -> None:
     """Kernels one after the other, then files; then they are given back, and nothing is open."""
     made = place.begin()
-    assert (Stage.FALLING, True, 1) == (made.stage, place.sandbox.held, len(place.dumps))
+    assert (SleepStage.FALLING, True, 1) == (made.stage, place.sandbox.held, len(place.dumps))
     place.taken()
     assert (2, []) == (len(place.dumps), place.orders)
     place.taken()
     place.files()
-    assert (Stage.ASLEEP, [None]) == (made.stage, place.said)
+    assert (SleepStage.ASLEEP, [None]) == (made.stage, place.said)
     place.bed.leave.assert_called_once()
     made.wake()
     made.wake()
@@ -98,7 +98,7 @@ def test_it_sleeps_when_all_is_taken_and_wakes_with_that(place: Place) -> None:
         call.args[2]("")
     place.bed.woken.assert_called_once()
     place.bed.give_back.assert_called_once_with(2 * 4096 + 4)
-    assert (Stage.OVER, False, set()) == (made.stage, place.sandbox.held, place.left())
+    assert (SleepStage.OVER, False, set()) == (made.stage, place.sandbox.held, place.left())
 
 
 @pytest.mark.parametrize("fails", ["kernel", "files", "room", "size"])
@@ -144,7 +144,7 @@ def test_without_a_worker_it_sleeps_on(place: Place) -> None:
     place.bed.enter.side_effect = None
     made.wake()
     place.bed.enter.call_args.args[0](Busy("nobody is free"))
-    assert Stage.ASLEEP is made.stage
+    assert SleepStage.ASLEEP is made.stage
     made.close()
     assert set() == place.left()
 
@@ -165,3 +165,59 @@ def test_a_kernel_may_be_lost_but_not_the_files(place: Place, kernels: bool) -> 
         place.sandbox.lost.assert_called_once()
         made.close()
     assert set() == place.left()
+
+
+def test_on_disk_it_takes_no_memory(place: Place) -> None:
+    """What is read comes before or after the worker; what is read for a try that failed is closed."""
+    place.bed.put.return_value = True
+    made = asleep(place)
+    (what, written), = (call.args for call in place.bed.put.call_args_list)
+    assert (2, 4, []) == (len(what.states), what.size, place.said)
+    written(None)
+    assert (True, [None], set()) == (made.on_disk, place.said, place.left())
+    refusals: list[Refused] = []
+    made.wake(refusals.append)
+    place.bed.enter.call_args.args[0](Busy("nobody is free"))
+    assert (["nobody is free"], SleepStage.ASLEEP) == ([str(each) for each in refusals], made.stage)
+    early = place.bed.get.call_args.args[0]
+    made.wake(refusals.append)
+    late = place.bed.get.call_args.args[0]
+    for done in (early, late):
+        done(sleeping.Asleep({1: KernelState(memory_file("state"), 4096, "3", {}, ())}, memory_file("files"), 4))
+    place.bed.enter.call_args.args[0](Mock())
+    os.close(place.orders[-1][2])
+    place.orders[-1][1]({"made": 1}, [])
+    place.sandbox.wake_kernel.call_args.args[2]("")
+    place.bed.remove.assert_called_once()
+    assert (0.0, SleepStage.OVER, set()) == (refusals[-1].retry_after, made.stage, place.left())
+
+
+@pytest.mark.parametrize("fails", ["at once", "later"])
+def test_what_cannot_be_written_sleeps_in_memory(place: Place, fails: str) -> None:
+    place.bed.put.return_value = True
+    place.bed.put.side_effect = Busy("sleep_size") if fails == "at once" else None
+    made = asleep(place)
+    if fails == "later":
+        place.bed.put.call_args.args[1](OSError(28, "no space"))
+    place.bed.warn.assert_called_once()
+    assert (False, [None], SleepStage.ASLEEP) == (made.on_disk, place.said, made.stage)
+    made.close()
+    assert set() == place.left()
+
+
+def test_a_request_while_it_falls_asleep_wakes_it(place: Place) -> None:
+    """One that comes while it is written finds it in memory, and nothing is left on disk."""
+    place.bed.put.return_value = True
+    refusals: list[Refused] = []
+    made = place.begin()
+    made.wake(refusals.append)
+    place.taken()
+    place.taken()
+    place.files()
+    made.wake(refusals.append)
+    assert (SleepStage.WAKING, []) == (made.stage, refusals)
+    place.bed.put.call_args.args[1](None)
+    place.bed.remove.assert_called_once()
+    place.bed.get.assert_not_called()
+    made.close(kept=True)
+    assert (2, set()) == (len(refusals), place.left())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import leeward
 from leeward.client.snapshot_files import facts_of
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run.dumping import KernelState
@@ -14,6 +17,7 @@ from leeward.daemon.sandboxes.importing import Arriving, check, key
 from leeward.daemon.sandboxes.snapshots import MOST_DUMPS, MOST_OF_ALL, MOST_SNAPSHOTS, Snapshots
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.errors import BadRequest, Busy, SnapshotFailed
+from leeward.wire.job_frames import STATES
 
 MOST = 1000
 FACTS = facts_of("3.11", {"numpy": "2"}, ["a socket"])
@@ -185,6 +189,13 @@ def test_what_was_different_is_named(name: str) -> None:
     for value in ({**key(), name: "another one"}, {each: value for each, value in key().items() if each != name}):
         with pytest.raises(SnapshotFailed, match=f"another {name}: "):
             check(value)
+
+
+def test_what_a_state_shares_with_a_later_leeward_has_a_number() -> None:
+    """Who changes one of these files raises STATES, if a state of before wouldn't do any more, and changes the digest."""
+    source = Path(leeward.__path__[0])
+    shared = b"".join((source / each).read_bytes() for each in ("_native/src/state_private.h", "wire/job_frames.py"))
+    assert (1, "faf20d0f1983a9c5") == (STATES, hashlib.sha256(shared).hexdigest()[:16])
 
 
 def test_facts_of_an_import_are_checked(desk: Desk) -> None:

@@ -1,0 +1,107 @@
+"""
+The end of a daemon that has a folder for sleeping sandboxes: each is put to sleep, for the daemon that comes next.
+
+Theory of operation. One after the other, so that the memory of one is on disk before the next one's is taken. What does
+something is tried again: code that runs has the time of any drain, and is then interrupted, as by a person. What can't
+sleep, or isn't asleep when all time is over, ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.sandboxes.sleeping import SleepStage
+from leeward.daemon.telling.log import log
+from leeward.errors import Busy, LeewardError, Refused
+
+if TYPE_CHECKING:
+    from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes, SandboxEntry
+
+#: Seconds that all of it may take, those of the drain included; from an interrupt until a sandbox that still does
+#: something ends; and between two looks at it.
+MOST_S, GRACE_S, _AGAIN_S = 60.0, 2.0, 0.02
+
+
+class Retiring:
+    costs = "session"
+
+    def __init__(self, reactor: Reactor, desk: LiveSandboxes, seconds: float, done: Callable[[], None]) -> None:
+        self._reactor, self._desk = reactor, desk
+        self._done: Callable[[], None] | None = done
+        now = reactor.now()
+        self._interrupts, self._until = now + seconds, now + MOST_S
+        self._left: deque[SandboxEntry] = deque()
+        self._interrupted: set[str] = set()
+        self._slept = 0
+        self._timer: Timer | None = None
+
+    def begin(self) -> None:
+        self._left.extend(self._desk.all())
+        self._reactor.soon(self._next)
+
+    def stop(self) -> None:
+        """End what isn't asleep."""
+        self._until = 0.0
+        self._next()
+
+    def _next(self) -> None:
+        """Put the next sandbox to sleep that rests; wait if none of those that are left does."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for _ in range(len(self._left)):
+            entry = self._left.popleft()
+            try:
+                if self._falls_asleep(entry):
+                    return
+            except LeewardError as error:
+                self._desk.cannot_sleep(entry, str(error))
+        if self._left:
+            self._timer = self._reactor.after(_AGAIN_S, self._next)
+            return
+        done, self._done = self._done, None
+        if done is not None:
+            if self._slept:
+                log.info("sandboxes sleep until the next daemon", sandboxes=self._slept)
+            done()
+
+    def _falls_asleep(self, entry: SandboxEntry) -> bool:
+        """Whether it is falling asleep, and `_next` comes after that; else it is done with, or tried again. LeewardError."""
+        held, now = entry.sandbox, self._reactor.now()
+        if entry not in self._desk.all():
+            return False
+        if held.sleep is not None and held.sleep.on_disk and held.sleep.stage is SleepStage.ASLEEP:
+            self._slept += 1
+            return False
+        try:
+            if now >= self._until:
+                raise Busy("there was no time to put it to sleep")
+            if held.sleep is not None:
+                raise Busy(f"it is {held.sleep.stage.value}")
+            self._desk.pause(entry, partial(self._answered, entry))
+        except Busy:
+            if now >= min(self._interrupts + GRACE_S, self._until):
+                raise
+            if now >= self._interrupts and entry.name not in self._interrupted:
+                self._interrupted.add(entry.name)
+                for kernel in list(held.sandbox.kernels.values()):
+                    kernel.interrupt()
+            self._left.append(entry)
+            return False
+        return True
+
+    def _answered(self, entry: SandboxEntry, why: Refused | None) -> None:
+        if why is not None:
+            self._desk.cannot_sleep(entry, str(why))
+        else:
+            self._left.append(entry)  # it is counted, or waited for
+        self._reactor.soon(self._next)
+
+    def broken(self, _error: Exception) -> None:
+        """For the barrier: go on with the others."""
+        if self._done is not None:
+            self._timer = self._reactor.after(_AGAIN_S, self._next)

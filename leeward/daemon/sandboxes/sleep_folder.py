@@ -1,0 +1,335 @@
+"""
+Sandboxes that sleep on disk: a folder for each in a folder of the daemon's, and the memory of their zygotes, each once.
+
+Trust: the folder is the daemon's user's alone (0700), and a daemon that has it keeps others from it by a lock. Nobody here
+reads the states' bytes. What was changed there harms the sandbox that is in it. A waking kernel maps the file of its state
+and reads of it what it touches; the loader closes the descriptor, opened for reading, before it goes on as the copy.
+
+Theory of operation. Two threads do what takes time: one writes and removes, so that what it knows of the folder is its own;
+one reads, so that a waking sandbox doesn't wait for those that fall asleep. What is done gets back to the loop by a bell.
+A sandbox's folder gets its name when it is whole. A zygote's memory is always read into a memory file, since many map it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import queue
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from leeward._native.memfd import memory_file, seal
+from leeward.base.dataclass import dataclass, replace
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.reactor import READ, Reactor
+from leeward.daemon.run.dumping import HOLE, KernelState, close_file, end_file
+from leeward.daemon.worker.zygote_memory import ZygoteMemory
+from leeward.errors import Busy, SnapshotFailed
+from leeward.isolation import ownership
+from leeward.spec.sizes import size_text
+from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
+
+T = TypeVar("T")
+
+_SLEEPER, _MEMORY, _PART, _LOCK = ".sleeper", "memory-", ".part", "lock"
+_HEAD, _FILES, _FORMAT = "head", "files", 1
+_MOST_HEAD = 8 << 20
+#: Bytes that are copied at a time.
+_PIECE = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Asleep:
+    """What a sleeping sandbox is made of: its kernels' states by their numbers, and its files, whose descriptors it owns."""
+
+    states: Mapping[int, KernelState]
+    files: int
+    size: int  # bytes of the files
+
+    @property
+    def bytes(self) -> int:
+        """Without the zygotes' memory."""
+        return self.size + sum(state.size for state in self.states.values())
+
+    def copy(self) -> Asleep:
+        """The same, with descriptors of its own."""
+        return Asleep({number: replace(state, fd=os.dup(state.fd)) for number, state in self.states.items()},
+                      os.dup(self.files), self.size)
+
+    def close(self) -> None:
+        in_any_case(*(partial(close_file, state.fd, state.size) for state in self.states.values()),
+                    partial(close_file, self.files, self.size))
+
+
+class _Thread:
+    """Does orders one after the other; what each returns, or its error, gets back to the loop."""
+
+    def __init__(self, name: str, ring: Callable[[Callable[[], None]], None]) -> None:
+        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._ring = ring
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def order(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
+        def run() -> None:
+            result: T | Exception
+            try:
+                result = work()
+            except Exception as error:
+                result = error
+            self._ring(partial(done, result))
+
+        self._orders.put(run)
+
+    def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
+        while True:
+            self._orders.get()()
+
+
+class SleepFolder:
+    """The sleeping sandboxes in *folder*, which may have *most* bytes. BadRequest, OSError if it can't be used."""
+
+    costs = "session"
+
+    def __init__(self, reactor: Reactor, folder: str, most: Callable[[], int]) -> None:
+        self._reactor, self._folder, self._most = reactor, folder, most
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        ownership.check(folder, "sleep_folder")
+        self._lock = os.open(os.path.join(folder, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise
+        self._sizes: dict[str, int] = {}  # of sandboxes, by their ids
+        self._users: dict[str, set[str]] = {}  # of a zygote's memory, by its hash: the writer's own
+        self._memories: WeakValueDictionary[str, ZygoteMemory] = WeakValueDictionary()
+        self._said: deque[Callable[[], None]] = deque()
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        reactor.watch(self._bell, READ, self._hear)
+        self._writer, self._reader = _Thread("writes sleepers", self._ring), _Thread("reads sleepers", self._ring)
+
+    def _ring(self, what: Callable[[], None]) -> None:
+        self._said.append(what)
+        os.eventfd_write(self._bell, 1)
+
+    def _hear(self, _events: int) -> None:
+        os.eventfd_read(self._bell)
+        while self._said:
+            self._reactor.barrier.call(self._said.popleft())
+
+    def close(self) -> None:
+        """The daemon ends; the sleepers stay."""
+        in_any_case(partial(self._reactor.forget, self._bell), partial(os.close, self._lock))
+
+    def size(self, name: str) -> int:
+        """Bytes of the sandbox *name* when it sleeps."""
+        return self._sizes[name]
+
+    # --- at the start ---------------------------------------------------------------
+
+    def sleepers(self) -> Iterator[tuple[str, Mapping[str, Any] | SnapshotFailed]]:
+        """
+        The sandboxes that an earlier daemon has left, each with its record, or why it has none; before any other call.
+        Anything else is removed.
+        """
+        memories = set()
+        for entry in os.listdir(self._folder):
+            name, is_sleeper = entry.removesuffix(_SLEEPER), entry.endswith(_SLEEPER)
+            if is_sleeper and len(name) == ID_LENGTH and set(name) <= set(ID_ALPHABET):
+                try:
+                    head = _read_head(self._path(name))
+                    self._note(name, head)
+                    yield name, head["record"]
+                except (OSError, ValueError, KeyError, TypeError) as error:
+                    yield name, SnapshotFailed(f"its file can't be used: {error}")
+            elif entry.startswith(_MEMORY) and not entry.endswith(_PART):
+                memories.add(entry.removeprefix(_MEMORY))
+            elif entry != _LOCK:
+                _remove(os.path.join(self._folder, entry))
+        for unused in memories - self._users.keys():
+            os.unlink(self._memory_path(unused))
+
+    def _note(self, name: str, head: Mapping[str, Any]) -> None:
+        self._sizes[name] = head["files"] + sum(kernel["size"] for kernel in head["kernels"])
+        for kernel in head["kernels"]:
+            if kernel["memory"]:
+                self._users.setdefault(kernel["memory"], set()).add(name)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name + _SLEEPER)
+
+    def _memory_path(self, digest: str) -> str:
+        return os.path.join(self._folder, _MEMORY + digest)
+
+    # --- writing --------------------------------------------------------------------
+
+    def put(self, name: str, record: Mapping[str, Any], what: Asleep, done: Callable[[Exception | None], None]) -> None:
+        """Write the sandbox *name*; *done* is called once it is in the folder, or with why it isn't. Busy without room."""
+        used = sum(self._sizes.values())
+        if used + what.bytes > self._most():
+            raise Busy(f"sleeping sandboxes take {size_text(used)} of the disk already, and may take"
+                       f" {size_text(self._most())} (sleep_size)")
+        own = what.copy()
+        self._sizes[name] = what.bytes
+
+        def written(error: Exception | None) -> None:
+            own.close()
+            if error is not None:
+                self._sizes.pop(name, None)
+            done(error)
+
+        self._writer.order(partial(self._write, name, record, own), written)
+
+    def _write(self, name: str, record: Mapping[str, Any], what: Asleep) -> None:
+        part = self._path(name) + _PART
+        try:
+            os.mkdir(part, 0o700)
+            kernels = []
+            for number, state in what.states.items():
+                digest = "" if state.memory is None else self._keep_memory(state.memory)
+                _write_file(os.path.join(part, str(number)), state.fd, state.size, hole=HOLE)
+                kernels.append({"number": number, "size": state.size, "python": state.python,
+                                "packages": dict(state.packages), "lost": list(state.lost), "memory": digest})
+            _write_file(os.path.join(part, _FILES), what.files, what.size)
+            head = {"format": _FORMAT, "record": record, "kernels": kernels, "files": what.size}
+            with open(os.open(os.path.join(part, _HEAD), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w",
+                      encoding="ascii") as file:
+                json.dump(head, file)
+            os.rename(part, self._path(name))
+        except BaseException:
+            _remove(part)
+            raise
+        self._note(name, head)
+
+    def _keep_memory(self, memory: ZygoteMemory) -> str:
+        if not memory.digest:
+            hashed = hashlib.sha256()
+            for offset in range(0, memory.size, _PIECE):
+                hashed.update(os.pread(memory.fd, _PIECE, offset))
+            memory.digest = hashed.hexdigest()
+        self._memories.setdefault(memory.digest, memory)
+        path = self._memory_path(memory.digest)
+        if not os.path.exists(path):
+            _write_file(path + _PART, memory.fd, memory.size)
+            os.rename(path + _PART, path)
+        return memory.digest
+
+    def remove(self, name: str) -> None:
+        """The sandbox *name* sleeps here no more."""
+        self._sizes.pop(name, None)
+        self._writer.order(partial(self._unlink, name), lambda _: None)
+
+    def _unlink(self, name: str) -> None:
+        _remove(self._path(name))
+        for digest, users in list(self._users.items()):
+            users.discard(name)
+            if not users:
+                del self._users[digest]
+                os.unlink(self._memory_path(digest))
+
+    # --- reading --------------------------------------------------------------------
+
+    def get(self, name: str, done: Callable[[Asleep | Exception], None]) -> None:
+        """Read the sandbox *name* into memory; *done* is called once, with it or why it can't be."""
+        self._reader.order(partial(self._read, name), done)
+
+    def _read(self, name: str) -> Asleep:
+        opened: list[int] = []
+        path = self._path(name)
+        try:
+            head = _read_head(path)
+            states: dict[int, KernelState] = {}
+            for kernel in head["kernels"]:
+                memory = self._memory(kernel["memory"]) if kernel["memory"] else None
+                opened.append(_state_file(os.path.join(path, str(kernel["number"])), kernel["size"]))
+                states[kernel["number"]] = KernelState(opened[-1], kernel["size"], kernel["python"], kernel["packages"],
+                                                       tuple(kernel["lost"]), memory)
+            opened.append(os.open(os.path.join(path, _FILES), os.O_RDONLY | os.O_CLOEXEC))
+            return Asleep(states, opened[-1], head["files"])
+        except BaseException:
+            for fd in opened:
+                os.close(fd)
+            raise
+
+    def _memory(self, digest: str) -> ZygoteMemory:
+        found = self._memories.get(digest)
+        if found is None:
+            with open(self._memory_path(digest), "rb", buffering=0) as file:
+                fd = _in_memory(file.fileno(), os.fstat(file.fileno()).st_size, "leeward_zygote")
+            seal(fd, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+            found = self._memories[digest] = ZygoteMemory(fd)
+            found.digest = digest
+        return found
+
+
+def _read_head(path: str) -> Mapping[str, Any]:
+    """The head of a sandbox's folder; ValueError if it isn't one of ours."""
+    with open(os.path.join(path, _HEAD), encoding="ascii") as file:
+        head = json.loads(file.read(_MOST_HEAD))
+    if not isinstance(head, dict) or head["format"] != _FORMAT:
+        raise ValueError("it is of another version of leeward")
+    return head
+
+
+def _state_file(path: str, size: int) -> int:
+    """A state's file, for the loader: itself, or a copy in memory where what is mapped of a file can't be run."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    if not os.fstatvfs(fd).f_flag & os.ST_NOEXEC:
+        return fd
+    try:
+        copied = _in_memory(fd, size, "leeward_snapshot")
+    finally:
+        os.close(fd)
+    seal(copied, fcntl.F_SEAL_WRITE)
+    end_file(copied, size)
+    return copied
+
+
+def _write_file(path: str, source: int, size: int, hole: int = 0) -> None:
+    """Write *size* bytes of a file into a new one, with a *hole* behind them."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        _copy(source, fd, size)
+        if hole:
+            os.ftruncate(fd, size + hole)
+    finally:
+        os.close(fd)
+
+
+def _in_memory(source: int, size: int, name: str) -> int:
+    """A memory file with the first *size* bytes of a file."""
+    fd = memory_file(name)
+    try:
+        _copy(source, fd, size)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _copy(source: int, target: int, size: int) -> None:
+    """Copy the first *size* bytes of *source* to where *target* is; OSError if there are fewer."""
+    at = 0
+    while at < size:
+        done = os.sendfile(target, source, at, min(size - at, _PIECE))
+        if not done:
+            raise OSError("its file is cut off")
+        at += done
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path):
+        for each in os.listdir(path):
+            os.unlink(os.path.join(path, each))
+        os.rmdir(path)
+    elif os.path.exists(path):
+        os.unlink(path)

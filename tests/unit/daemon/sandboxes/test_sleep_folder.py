@@ -1,0 +1,137 @@
+"""Sandboxes on disk: what was put comes back, what is spoiled is told, and nothing is left of what has gone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from leeward._native.memfd import memory_file
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.run.dumping import KernelState
+from leeward.daemon.sandboxes.sleep_folder import Asleep, SleepFolder
+from leeward.daemon.worker.zygote_memory import ZygoteMemory
+from leeward.errors import Busy, SnapshotFailed
+
+ONE, TWO = "a" * 26, "b" * 26
+MOST = 1 << 20
+Make = Callable[[], SleepFolder]
+
+
+@pytest.fixture
+def reactor() -> Iterator[Reactor]:
+    made = Reactor()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make(reactor: Reactor, tmp_path: Path) -> Make:
+    tmp_path.chmod(0o700)
+    return lambda: SleepFolder(reactor, str(tmp_path / "sleep"), lambda: MOST)
+
+
+def file_of(data: bytes) -> int:
+    fd = memory_file("x")
+    os.write(fd, data)
+    return fd
+
+
+def asleep(memory: ZygoteMemory | None = None) -> Asleep:
+    page = os.sysconf("SC_PAGESIZE")
+    state = KernelState(file_of(b"s" * page), page, "3.11", {"numpy": "2"}, ("a pipe",), memory)
+    return Asleep({3: state}, file_of(b"rows"), 4)
+
+
+def wait(reactor: Reactor, order: Callable[[Callable[[Any], None]], None]) -> Any:
+    said: list[Any] = []
+    order(said.append)
+    while not said:
+        reactor.turn(1.0)
+    return said[0]
+
+
+def names(make: SleepFolder) -> list[str]:
+    return sorted(os.listdir(make._folder))
+
+
+def test_what_was_put_comes_back_to_the_next_daemon(make: Make, reactor: Reactor) -> None:
+    """Zygotes' memory is there once, and goes with its last sandbox."""
+    folder, memory = make(), ZygoteMemory(file_of(b"zygote"))
+    for name in (ONE, TWO):
+        what = asleep(memory)
+        assert wait(reactor, partial(folder.put, name, {"user": 7}, what)) is None
+        what.close()
+    with pytest.raises(OSError):
+        make()
+    assert 4 == len(names(folder))
+    folder.close()
+    folder = make()
+    assert {ONE: {"user": 7}, TWO: {"user": 7}} == dict(folder.sleepers())
+    found = wait(reactor, partial(folder.get, ONE))
+    state = found.states[3]
+    assert (4, b"rows", b"s", b"zygote") == (
+        found.size, os.read(found.files, 99), os.pread(state.fd, 1, 0), os.pread(state.memory.fd, 99, 0))
+    assert ("3.11", {"numpy": "2"}, ("a pipe",)) == (state.python, state.packages, state.lost)
+    assert os.fstat(state.fd).st_size > state.size
+    with pytest.raises(OSError):
+        os.write(state.fd, b"x")
+    found.close()
+    for name in (ONE, TWO):
+        folder.remove(name)
+    what = Asleep({}, file_of(b""), 4)  # less than it says
+    assert isinstance(wait(reactor, partial(folder.put, ONE, {}, what)), OSError)
+    what.close()
+    assert ["lock"] == names(folder)
+    folder.close()
+
+
+@pytest.mark.parametrize("head", ["", "[]", '{"format": 0}', '{"format": 1}', '{"format": 1, "kernels": 1, "files": 1}'])
+def test_what_is_spoiled_is_told_and_what_is_not_whole_goes(make: Make, reactor: Reactor, head: str) -> None:
+    folder = make()
+    for name in (ONE, TWO):
+        what = asleep()
+        wait(reactor, partial(folder.put, name, {}, what))
+        what.close()
+    folder.close()
+    place = Path(folder._folder)
+    (place / f"{ONE}.sleeper" / "head").write_text(head)
+    (place / f"{TWO}.sleeper" / "files").unlink()
+    (place / f"{TWO}.sleeper.part").mkdir()
+    (place / "memory-0").write_bytes(b"x")
+    (place / "memory-1.part").write_bytes(b"x")
+    folder = make()
+    found = dict(folder.sleepers())
+    assert (SnapshotFailed, {}) == (type(found[ONE]), found[TWO])
+    assert isinstance(wait(reactor, partial(folder.get, TWO)), OSError)
+    assert [f"{ONE}.sleeper", f"{TWO}.sleeper", "lock"] == names(folder)
+    folder.close()
+
+
+def test_without_room_it_is_refused(make: Make, reactor: Reactor) -> None:
+    folder = make()
+    fd = file_of(b"")
+    os.ftruncate(fd, MOST + 1)
+    what = Asleep({}, fd, MOST + 1)
+    with pytest.raises(Busy, match="sleep_size"):
+        folder.put(ONE, {}, what, lambda _: None)
+    what.close()
+    folder.close()
+
+
+def test_where_nothing_can_be_run_a_state_is_read_into_memory(
+        make: Make, reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, what = make(), asleep()
+    wait(reactor, partial(folder.put, ONE, {}, what))
+    what.close()
+    monkeypatch.setattr(os, "fstatvfs", lambda _fd: Mock(f_flag=os.ST_NOEXEC))
+    found = wait(reactor, partial(folder.get, ONE))
+    assert (b"s", True) == (os.pread(found.states[3].fd, 1, 0), bool(fcntl.fcntl(found.states[3].fd, fcntl.F_GET_SEALS)))
+    found.close()
+    folder.close()
