@@ -71,6 +71,28 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True)
+class Watch:
+    """A job of one process where no controller counts; the fields are those of `struct lw_watch`, without its state."""
+
+    job: int
+    orphans: int
+    children: int
+    stat: int
+    status: int
+    free_sockets: int
+    socket: int
+    inode: int
+    waited: int
+    limit: int
+    peak: int
+    pidfd: int = -1
+    files: int = -1
+    sockets: int = -1
+    tasks: tuple[int, int] = (0, 0)
+    data: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """
     A runner to which the fast path may give the next job, and what the fast path needs to make the answer. What ends
@@ -96,6 +118,7 @@ class Offer:
     session: int = 0  # or the session,
     stream: int = -1  # and the stream, for which the runner is reserved
     shows: bool = False  # jobs of the session may display things
+    watch: Watch | None = None  # in place of `peak`, `oom` and `forks`, where no controller counts
 
 
 class Loop:
@@ -241,7 +264,13 @@ def _given(offer: Offer) -> Any:
         offer.number, offer.job, offer.reply, offer.out, offer.err, (time.fd, time.key.encode()),
         (peak.fd, peak.key.encode()), (oom.fd, oom.key.encode()), (forks.fd, forks.key.encode()),
         offer.time_unit, offer.time_before, offer.oom_before, offer.forks_before, offer.supervisor, offer.denials,
-        offer.denials_before, offer.session, offer.stream, offer.shows])
+        offer.denials_before, offer.session, offer.stream, offer.shows, _watch(offer.watch)])
+
+
+def _watch(watch: Watch | None) -> Any:
+    if watch is None:
+        return {}
+    return {name: getattr(watch, name) for name in Watch.__slots__}
 
 
 def _check(result: int) -> None:

@@ -23,7 +23,10 @@ _ID = b"\x82\xa2id"
 _BEFORE = b"\xa2ok\x8c\xa7outcome\xa8finished\xa9exit_code\x00\xa5limit\xc0\xa8duration\xcb"
 _BETWEEN = b"\xa8cpu_time\xcb"
 _PEAK = b"\xabmemory_peak"
-_AFTER = b"\xa6denied\x80\xa9truncated\xc2\xa8degraded\x90\xa5error\xc0\xa6stdout"
+_AFTER = b"\xa6denied\x80\xa9truncated\xc2\xa8degraded"
+#: What may be degraded: nothing, no controllers (an ordinary user's host), no Landlock.
+_DEGRADED = ((), b"\x90"), (("cgroup",), b"\x91\xa6cgroup"), (("landlock",), b"\x91\xa8landlock")
+_STDOUT = b"\xa5error\xc0\xa6stdout"
 _STDERR = b"\xa6stderr"
 
 _FIGURES = struct.Struct(f">{len(_BEFORE)}sd{len(_BETWEEN)}sd{len(_PEAK)}s").unpack_from
@@ -44,7 +47,8 @@ def parse_by_template(frame: bytes) -> Reply | None:
         number, at = _whole(frame, HEADER + len(_ID))
         before, duration, between, cpu_time, peak = _FIGURES(frame, at)
         memory_peak, at = _whole(frame, at + len(_BEFORE) + len(_BETWEEN) + len(_PEAK) + 16)
-        stdout, at = _binary(frame, at, _AFTER)
+        degraded, at = _degraded(frame, at)
+        stdout, at = _binary(frame, at, _STDOUT)
         stderr, at = _binary(frame, at, _STDERR)
     except (IndexError, KeyError, struct.error):
         return None
@@ -54,7 +58,7 @@ def parse_by_template(frame: bytes) -> Reply | None:
         return None
     fields: dict[str, Any] = {
         "stdout": stdout, "stderr": stderr, "exit_code": 0, "outcome": "finished", "limit": None, "duration": duration,
-        "cpu_time": cpu_time, "memory_peak": memory_peak, "denied": {}, "truncated": False, "degraded": (),
+        "cpu_time": cpu_time, "memory_peak": memory_peak, "denied": {}, "truncated": False, "degraded": degraded,
         "error": None, "files": {}, "left_out": (),
     }
     return Reply(number, {}, "", "", [], fields)
@@ -67,6 +71,16 @@ def _whole(frame: bytes, at: int) -> tuple[int, int]:
         return kind, at + 1
     end = at + 1 + _UNSIGNED[kind]
     return int.from_bytes(frame[at + 1:end], "big"), end
+
+
+def _degraded(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
+    """The layers behind `_AFTER`, and where they end."""
+    if frame.startswith(_AFTER, at):
+        at += len(_AFTER)
+        for layers, form in _DEGRADED:
+            if frame.startswith(form, at):
+                return layers, at + len(form)
+    raise KeyError("degraded")
 
 
 def _binary(frame: bytes, at: int, name: bytes) -> tuple[bytes, int]:

@@ -62,20 +62,34 @@ struct figures {
 	uint64_t peak; /* bytes */
 };
 
-/* Read the job's figures. False if it has details to report, such as a limit that was hit or a refused call. */
-static bool in_order(const struct lw_offer *offer, struct figures *ret)
+/* Read the peak of the job's memory. False if it has reached a limit. */
+static bool within_limits(struct lw_offer *offer, uint64_t *ret_peak)
 {
-	int64_t time = look(&offer->time), peak = look(&offer->peak);
-	int64_t oom = look(&offer->oom), forks = look(&offer->forks);
+	int64_t peak, oom, forks;
+	uint64_t charged;
+
+	if (offer->watch.job)
+		return !lw_supervisor_charged(offer->supervisor, offer->denials, &charged) &&
+		       !lw_watch_look(&offer->watch, charged, ret_peak);
+	peak = look(&offer->peak);
+	oom = look(&offer->oom);
+	forks = look(&offer->forks);
+	*ret_peak = (uint64_t)peak;
+	return peak >= 0 && oom >= 0 && forks >= 0 && (uint64_t)oom == offer->oom_before &&
+	       (uint64_t)forks == offer->forks_before;
+}
+
+/* Read the job's figures. False if it has details to report, such as a limit that was hit or a refused call. */
+static bool in_order(struct lw_offer *offer, struct figures *ret)
+{
+	int64_t time = look(&offer->time);
 	uint64_t denials;
 
-	if (time < 0 || peak < 0 || oom < 0 || forks < 0 || (uint64_t)oom != offer->oom_before ||
-	    (uint64_t)forks != offer->forks_before ||
+	if (time < 0 || !within_limits(offer, &ret->peak) ||
 	    lw_supervisor_total(offer->supervisor, offer->denials, &denials) || denials != offer->denials_before)
 		return false;
 	ret->cpu = (double)time * offer->time_unit - offer->time_before;
 	ret->cpu = ret->cpu > 0 ? ret->cpu : 0;
-	ret->peak = (uint64_t)peak;
 	return true;
 }
 
@@ -403,6 +417,10 @@ static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct r
 		if (request->session && lw_pipe_bytes(entry->offer.reply)) {
 			lw_entry_vacate(loop, entry);
 			return false;
+		}
+		if (!request->session && entry->offer.watch.job && lw_watch_begin(&entry->offer.watch)) {
+			lw_entry_vacate(loop, entry);
+			continue;
 		}
 		written = write_job(&path->templates, entry, request, &size);
 		if (written == -EMSGSIZE)

@@ -63,6 +63,19 @@ struct lw_gauge {
 	char key[16];
 };
 
+/* A job where no controller counts; job 0 where one does. Descriptors are of files of /proc: the children of its init, and
+ * children, stat and status of its process. fast_path_watch.c has the rest. */
+struct lw_watch {
+	int job, pidfd; /* the job's pid, and a pidfd of its init */
+	int orphans, children, stat, status;
+	int files, sockets; /* descriptors of its tmpfs, and of the sockstat of its network namespace */
+	uint64_t free_sockets, socket, inode; /* sockets that aren't charged; bytes of each other one, and of a file */
+	uint64_t waited; /* clock ticks of its children before the job */
+	uint64_t limit, peak; /* bytes of memory */
+	uint64_t tasks[2], data[2]; /* RLIMIT_NPROC and RLIMIT_DATA of a fresh job, soft and hard */
+	uint64_t pages, faults; /* bytes of its pages and tables at the last look, and its page faults until then */
+};
+
 struct lw_offer {
 	uint64_t number;
 	int job, reply, out, err;
@@ -75,6 +88,7 @@ struct lw_offer {
 	uint64_t session; /* 0, or the session on `stream` for which the runner is reserved */
 	int stream;
 	bool shows; /* the session's jobs may display things: they get the template `job_shown` */
+	struct lw_watch watch;
 };
 
 struct lw_loop;

@@ -293,6 +293,8 @@ class Execution:
 
     def _tick(self) -> None:
         """Check the job, now and at intervals, for limits that the kernel doesn't enforce."""
+        if self._runner.leaf.needs_ticks:
+            self.take_back()  # what is seen now is more than the fast path would tell
         if self._runner.tick() == Limit.MEMORY:
             self.stop(Stop.MEMORY)
         if not self.over:

@@ -19,6 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from leeward._native.loop import Offer
+from leeward.base.dataclass import replace
 from leeward.base.protocols import Protocol
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor
@@ -56,8 +57,8 @@ class Runner:
     One armed or running process of a worker. *sockets* returns the number of sockets in its network namespace;
     *descriptors* are those that its processes may have, as armed or set since; *show* shows the job its limits;
     *more_tasks* are those that the kernel counts against its RLIMIT_NPROC for spares of which the leaf doesn't know.
-    *proves* tells the keeper that a runner of its passed the whole self-check. *variables* are the environment beside
-    that of all jobs. By *entrances*, its namespaces and ruleset, more processes join the first.
+    *proves* tells the keeper that a runner of its passed the whole self-check; *sockstat* is where C counts the sockets.
+    *variables* are the environment beside that of all jobs. By *entrances*, its namespaces and ruleset, more processes join the first.
     """
 
     def __init__(self, number: int, leaf: Leaf, birth: Channel | None, denials: Denials,
@@ -76,6 +77,7 @@ class Runner:
         self.cut = False  # descriptors that the runner sent were lost, because the daemon had no room for them
         self.entrances: tuple[int, ...] = ()
         self.proves: Callable[[], None] = lambda: None
+        self.sockstat: Callable[[], tuple[int, int]] = lambda: (-1, 0)
         self.ended_by_watchdog: Stop | None = None
         self._ticking = Lock()
         self._charged = 0
@@ -121,14 +123,19 @@ class Runner:
         """Whether the runner is ready: both channels have reported."""
         return self.checked and self.pidfd >= 0
 
-    def record_baseline(self) -> None:
-        """Record the usage of arming, so that a job isn't charged for it."""
+    def record_baseline(self, memory: int = 0) -> None:
+        """
+        Record the usage of arming, so that a job isn't charged for it; and grant the next one *memory*, the limit that
+        most jobs have, where no controller counts it.
+        """
         self.leaf.armed()
         self.denials.end_check(self.number)
         if self.leaf.needs_ticks:
             self.tick()
             self.host_kills = oom_kills()
         self.cpu_before = self.leaf.cpu_time()
+        if self.scratch >= 0 and memory:
+            self.denials.grant(self.number, memory, self.scratch)
         if self.leaf.rlimits():
             self._job_pid = self._job()
             self._check_there()  # otherwise the pid may have been another process's, and so its child
@@ -163,14 +170,23 @@ class Runner:
     def offer(self, out: int, err: int) -> Offer | None:
         """Describe the runner for the fast path, None if it can't be taken; the execution may own *out* and *err*."""
         gauges = self.leaf.gauges()
-        if gauges is None or self.leaf.needs_ticks or not self.listening:
+        if gauges is None or not self.listening:
             return None
-        before = gauges.before
+        before, watch = gauges.before, gauges.watch
+        if watch is not None:
+            sockets, keepers = self.sockstat()
+            if min(sockets, self.scratch) < 0:
+                return None
+            held = self.held()
+            tasks, data = held[resource.RLIMIT_NPROC], held[resource.RLIMIT_DATA]
+            watch = replace(watch, pidfd=self.pidfd, files=self.scratch, sockets=sockets,
+                            free_sockets=watch.free_sockets + keepers, tasks=(tasks, tasks),
+                            data=(data, rlimits.most_data(data)))
         supervisor, slot = self.denials.place(self.number)
         return Offer(
             self.number, self.job, self.reply, out, err, gauges.time, gauges.peak, gauges.oom, gauges.forks,
             gauges.time_unit, before.cpu_time + self.cpu_before, before.oom_kills, before.forks_refused,
-            supervisor, slot, self._denied_total)
+            supervisor, slot, self._denied_total, watch=watch)
 
     def _job(self) -> int:
         """The pid of the job's process, which is certain after `_check_there`."""

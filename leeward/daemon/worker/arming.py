@@ -131,7 +131,7 @@ class Arming:
         keeper = self._worker.keeper
         runner = Runner(number, leaf, here, self._terms.denials, keeper.sockets,
                         self._terms.limits.descriptors, keeper.show, more_tasks=2 * max(0, self._terms.spares - 1))
-        runner.proves = keeper.prove
+        runner.proves, runner.sockstat = keeper.prove, keeper.sockstat
         self.runners[number] = runner
         try:
             entry = leaf.entry
@@ -170,7 +170,7 @@ class Arming:
         if runner.state is not RunnerState.ARMING or not runner.ready():
             return
         try:
-            runner.record_baseline()
+            runner.record_baseline(self._terms.limits.memory)
         except (LeewardError, OSError) as error:  # for example, the runner is dead already
             self.failed(runner.number, "", str(error))
             return

@@ -131,6 +131,10 @@ class Keeper:
         words = os.pread(self._sockets, 128, 0).split(maxsplit=11)
         return int(words[2]) + int(words[9]) - len(self.listeners)
 
+    def sockstat(self) -> tuple[int, int]:
+        """The descriptor of which `sockets` reads, and the number of sockets in it that are the keeper's."""
+        return self._sockets, len(self.listeners)
+
     def show(self, limits: Limits) -> None:
         """Write the next job's *limits* into the files from which programs read the machine's size; OSError."""
         if limits is self._limits and self._shown:  # usual: the content needn't be made and compared

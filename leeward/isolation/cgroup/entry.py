@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from leeward._native.loop import Gauge
+from leeward._native.loop import Gauge, Watch
 from leeward.base.dataclass import dataclass
 from leeward.base.protocols import Protocol
 from leeward.spec.limits import Limits
@@ -58,12 +58,14 @@ class Gauges:
     oom: Gauge
     forks: Gauge
     before: Usage     # the figures when the leaf was made, which are subtracted, but for the peak
+    watch: Watch | None = None  # in place of the last three files, where no controller counts
 
 
 class Leaf(Protocol):
     """The group of one job. What only some drivers do does nothing here."""
 
     needs_ticks: bool  # `usage` returns the figures of the last `tick`; False if the kernel counts
+    looked = 0.0       # when that was, or the fast path's own look, by CLOCK_MONOTONIC; 0.0 once a limit was exceeded
 
     @property
     def tick_interval(self) -> float:
@@ -111,6 +113,10 @@ class Leaf(Protocol):
     def gauges(self) -> Gauges | None:
         """The files with the figures of `usage`, if the kernel counts all of them; else None."""
         return None
+
+    def saw(self, memory_peak: int, at: float) -> None:
+        """Note that the fast path has looked, where `usage` is of looks, and saw so many bytes of memory at the most."""
+        return
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
              charged: int = 0) -> Limit | None:

@@ -25,10 +25,11 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
+from leeward._native.loop import CLOCK, Gauge, Watch
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, gives, returns
 from leeward.errors import SHORT, KernelRefusal, Unsupported
 from leeward.isolation.cgroup import entry, watch
-from leeward.isolation.cgroup.entry import Entry, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import kill
 from leeward.spec.limits import KIB, MIB, Limits
 from leeward.spec.outcome import Limit
@@ -73,6 +74,9 @@ _INODE = 1 * KIB
 #: <linux/capability.h>: _LINUX_CAPABILITY_VERSION_3.
 _CAPABILITY_VERSION = 0x20080522
 
+#: Bytes that a job can have beyond what the fast path has seen of it: fast_path_watch.c, FEW_FAULTS.
+UNSEEN = 64 * 4 * watch.PAGE
+
 #: The number of failed looks in a row, half a second, after which a job that can't be watched is ended.
 MOST_MISSED = 50
 
@@ -86,6 +90,8 @@ class NoneLeaf(entry.Leaf):
         self._account = watch.Account()
         self._init: watch.Key | None = None
         self._alive: set[watch.Key] = set()
+        self._alone: watch.ProcessSample | None = None  # at the last look, the job's only process
+        self._files: tuple[int, ...] = ()  # _WATCHED of that process
         self._broken = False
         self._missed = 0
         self._look_s = 0.0
@@ -133,10 +139,12 @@ class NoneLeaf(entry.Leaf):
             return Limit.MEMORY if self._broken else None
         self._missed = 0
         self._alive = {process.key for process in processes}
+        self._alone = processes[0] if len(processes) == 1 and not self._beside else None
         self._account.note(processes, files=_bytes_in_files(files_fd) if files_fd >= 0 else None, spent=spent,
                            hidden=max(0, sockets() - FREE_SOCKETS) * SOCKET + charged)
         self._look_s = time.monotonic() - started
         self._broken = self._broken or self._account.memory > self._limits.memory
+        self.looked = 0.0 if self._broken else started
         return Limit.MEMORY if self._broken else None
 
     def _look(self, init_pid: int) -> tuple[list[watch.ProcessSample], float]:
@@ -151,6 +159,36 @@ class NoneLeaf(entry.Leaf):
             return [], 0.0
         processes, spent = watch.look(self._init, tuple(self._beside.values()))
         return processes, spent + self._spent_beside
+
+    def gauges(self) -> Gauges | None:
+        """For a job of one process, which the fast path counts by itself; it looks no further than that."""
+        alone, account, limits = self._alone, self._account, self._limits
+        if alone is None or alone.tasks > 1 or limits.processes == 1 or self._init is None:
+            return None
+        if not self._files:
+            with contextlib.suppress(OSError):
+                self._files = _opened(self._init, alone.key)
+        if not self._files:
+            return None
+        nothing, pid = Gauge(-1), alone.key[0]
+        return Gauges(Gauge(watch.clock_of(pid), CLOCK), 1e-9, nothing, nothing, nothing, Usage(-account.others), Watch(
+            pid, *self._files, FREE_SOCKETS, SOCKET, _INODE, round(alone.waited * watch.TICKS_PER_S), limits.memory,
+            account.memory_peak))
+
+    def saw(self, memory_peak: int, at: float) -> None:
+        account = self._account
+        account.memory_peak = max(account.memory_peak, memory_peak)
+        account.memory = max(account.memory, memory_peak + UNSEEN)
+        self.looked = 0.0 if self._broken else at
+
+    def rest(self) -> None:
+        files, self._files = self._files, ()
+        for fd in files:
+            os.close(fd)
+
+    def remove(self) -> bool:
+        self.rest()
+        return True
 
     def ended(self, spent: float) -> None:
         self._account.end(spent + self._spent_beside)
@@ -167,6 +205,26 @@ class NoneLeaf(entry.Leaf):
         """Send SIGKILL to the processes that the last look found. The end of the init kills all of them, but more slowly."""
         for key in self._alive:
             kill(key[0], partial(watch.is_there, key))
+
+
+#: The files of /proc by which a job of one process is watched: the first is of its init.
+_WATCHED = 4
+
+
+def _opened(init: watch.Key, job: watch.Key) -> tuple[int, ...]:
+    """Open the files that `Watch` has, of these processes alone; none if one has gone."""
+    names = f"/proc/{init[0]}/task/{init[0]}/children", *(
+        f"/proc/{job[0]}/{name}" for name in (f"task/{job[0]}/children", "stat", "status"))
+    fds: list[int] = []
+    try:
+        fds.extend(os.open(name, os.O_RDONLY | os.O_CLOEXEC) for name in names)
+        if watch.is_there(init) and watch.is_there(job):  # and so they were when the files were opened
+            kept, fds = tuple(fds), []
+            return kept
+        return ()
+    finally:
+        for fd in fds:
+            os.close(fd)
 
 
 def _bytes_in_files(fd: int) -> int:
@@ -213,7 +271,8 @@ class NoneDriver(entry.Driver):
     degraded = True
     memory_counted = False
     affinity_fixed = True
-    worker_descriptors = leaf_descriptors = resting_descriptors = kept_leaves = 0
+    worker_descriptors = resting_descriptors = kept_leaves = 0
+    leaf_descriptors = _WATCHED
 
     def __init__(self, passed_over: tuple[tuple[str, str], ...] = ()) -> None:
         """

@@ -98,6 +98,7 @@ class Account:
     memory_peak: int = 0  # the most of all looks
     time: float = 0.0     # processor seconds; the number never falls
     tasks: int = 0        # the largest number of threads at any look
+    others: float = 0.0   # of `time`, what processes used that were gone at the last look
     _times: dict[Key, float] = field(default_factory=dict)
     _gone: float = 0.0
     _records: dict[Key, _Record] = field(default_factory=dict)
@@ -137,7 +138,8 @@ class Account:
         self._gone += sum(spent for key, spent in self._times.items() if key not in alive)
         self._times = {key: process.time for key, process in alive.items()}
         waited = spent + sum(process.waited for process in alive.values())
-        self.time = max(self.time, sum(self._times.values()) + max(self._gone, waited))
+        self.others = max(self._gone, waited)
+        self.time = max(self.time, sum(self._times.values()) + self.others)
 
     def end(self, spent: float) -> None:
         """
@@ -257,9 +259,13 @@ def _processor_time(pid: int, stat: list[bytes]) -> float:
     kernel doesn't offer that of another process, the whole ticks in its *stat*.
     """
     try:
-        return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
+        return time.clock_gettime(clock_of(pid))
     except OSError:
         return _seconds(stat[11:13])
+
+
+def clock_of(pid: int) -> int:
+    return ~pid << 3 | _CPUCLOCK_SCHED
 
 
 def _seconds(ticks: list[bytes]) -> float:

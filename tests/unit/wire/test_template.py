@@ -20,7 +20,8 @@ IDS = st.integers(1, 2**53 - 1)
 FIGURES: dict[str, Any] = {
     "duration": st.floats(0, 1e11), "cpu_time": st.floats(0, 1e11), "memory_peak": st.integers(0, 2**63 - 1),
     "stdout": st.binary(max_size=300) | st.just(b"x" * 70_000), "stderr": st.binary(max_size=300)}
-ORDINARY = st.builds(Result, exit_code=st.just(0), outcome=st.just(Outcome.FINISHED), **FIGURES)
+ORDINARY = st.builds(Result, exit_code=st.just(0), outcome=st.just(Outcome.FINISHED),
+                     degraded=st.sampled_from([(), ("cgroup",), ("landlock",)]), **FIGURES)
 OTHER = st.builds(
     Result, exit_code=st.integers(0, 255), outcome=st.sampled_from(Outcome), limit=st.none() | st.sampled_from(Limit),
     denied=st.just({}) | st.just({"bpf": 1}), truncated=st.booleans(), degraded=st.sampled_from([(), ("cgroup",)]),

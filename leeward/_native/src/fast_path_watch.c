@@ -1,0 +1,125 @@
+/* What a job has used where no controller counts it: the fast path's part of isolation/cgroup/watch.py.
+ *
+ * Runs in:  the daemon, inside a turn of its loop.
+ * Trust:    none in the job. The files are the kernel's; their descriptors stay with the processes that they were opened for.
+ *
+ * Only what takes no history is counted here: a job of one task that has no child, as the only child of its init. Its memory
+ * is the smaller of its resident pages and its faults. For everything else the answer is -EAGAIN: Python looks then.
+ *
+ * /proc/PID/status takes the kernel longer than a short job takes. So the pages of the last look count while fewer than
+ * FEW_FAULTS came since, unless these could reach the limit; a control group counts in batches, too. */
+
+#include "fast_path.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define FEW_FAULTS 64
+/* Pages that a fault can take at most: its own, and the tables above it. */
+#define PAGES_OF_A_FAULT 4
+#define TEXT 2048
+
+static ssize_t content(int fd, char text[TEXT + 1])
+{
+	ssize_t size = pread(fd, text, TEXT, 0);
+
+	if (size < 0)
+		return -errno;
+	text[size] = 0;
+	return size;
+}
+
+/* The fields of /proc/PID/stat from the third on, by their index in watch.py. */
+enum { MINOR = 7, MAJOR = 9, WAITED_USER = 13, WAITED_SYSTEM = 14, TASKS = 17, FIELDS };
+
+static int read_stat(int fd, uint64_t fields[FIELDS])
+{
+	char text[TEXT + 1], *at;
+
+	if (content(fd, text) <= 0 || !(at = strrchr(text, ')')) || at[1] != ' ' || !at[2])
+		return -EAGAIN;
+	at += 3; /* behind the state, which is a letter */
+	for (int field = 1; field < FIELDS; field++)
+		fields[field] = strtoull(at, &at, 10);
+	return 0;
+}
+
+/* The kibibytes behind this name in a process's status; 0 without it. */
+static uint64_t line_of(const char *text, const char *name)
+{
+	const char *at = strstr(text, name);
+
+	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
+static int look_at_pages(struct lw_watch *watch, uint64_t before)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), fields[FIELDS], resident, touched;
+	char text[TEXT + 1];
+
+	if (content(watch->status, text) <= 0 || read_stat(watch->stat, fields))
+		return -EAGAIN;
+	resident = (line_of(text, "\nRssAnon:") + line_of(text, "\nVmSwap:")) << 10;
+	touched = (fields[MINOR] + fields[MAJOR]) * page;
+	watch->pages = (resident < touched ? resident : touched) + (line_of(text, "\nVmPTE:") << 10);
+	watch->faults = before;
+	return 0;
+}
+
+/* Count the job's memory; `charged` is what the supervisor has charged. Returns 0 if it is within its limit, with the most so
+ * far; -EAGAIN if Python has to look. */
+int lw_watch_look(struct lw_watch *watch, uint64_t charged, uint64_t *ret_peak)
+{
+	uint64_t fields[FIELDS], faults, memory, sockets, most = FEW_FAULTS * PAGES_OF_A_FAULT * (uint64_t)sysconf(_SC_PAGESIZE);
+	struct statvfs files;
+	char text[TEXT + 1], *end;
+
+	if (content(watch->orphans, text) <= 0 || strtoull(text, &end, 10) != (uint64_t)watch->job || *end != ' ' || end[1])
+		return -EAGAIN;
+	if (content(watch->children, text) || read_stat(watch->stat, fields) || fields[TASKS] != 1 ||
+	    fields[WAITED_USER] + fields[WAITED_SYSTEM] != watch->waited)
+		return -EAGAIN;
+	/* "sockets: used N\nTCP: inuse N orphan N tw N alloc N mem N" */
+	if (content(watch->sockets, text) <= 0 || strncmp(text, "sockets: used ", 14))
+		return -EAGAIN;
+	sockets = strtoull(text + 14, NULL, 10);
+	end = strstr(text, " tw ");
+	sockets += end ? strtoull(end + 4, NULL, 10) : 0;
+	sockets -= sockets < watch->free_sockets ? sockets : watch->free_sockets;
+	if (fstatvfs(watch->files, &files))
+		return -EAGAIN;
+	memory = charged + sockets * watch->socket + (files.f_blocks - files.f_bfree) * files.f_frsize +
+		 (files.f_files - files.f_ffree) * watch->inode;
+	faults = fields[MINOR] + fields[MAJOR];
+	if ((faults - watch->faults >= FEW_FAULTS || memory + watch->pages + most > watch->limit) &&
+	    look_at_pages(watch, faults))
+		return -EAGAIN;
+	memory += watch->pages;
+	if (memory > watch->limit)
+		return -EAGAIN;
+	watch->peak = memory > watch->peak ? memory : watch->peak;
+	*ret_peak = watch->peak;
+	return 0;
+}
+
+static int set(pid_t task, __rlimit_resource_t kind, const uint64_t values[2])
+{
+	struct rlimit limit = { .rlim_cur = values[0], .rlim_max = values[1] };
+
+	return prlimit(task, kind, &limit, NULL) ? -errno : 0;
+}
+
+/* Set the limits of a fresh job before it has code. Returns 0 or -errno. While its init lives, which alone reaps it, its pid
+ * is the job's: run/runner.py. */
+int lw_watch_begin(const struct lw_watch *watch)
+{
+	struct pollfd init = { .fd = watch->pidfd, .events = POLLIN };
+	int failed = poll(&init, 1, 0) ? -ESRCH : set(watch->job, RLIMIT_NPROC, watch->tasks);
+
+	return failed ? failed : set(watch->job, RLIMIT_DATA, watch->data);
+}
