@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.apps.serve.calls import Use, tell
 from leeward.apps.serve.e2b.processes import ProcessTable
+from leeward.apps.serve.nodes import ID
 from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_process import AsyncKernel
@@ -41,7 +42,7 @@ HOME, WORKSPACE = "/home/user", "/workspace"
 
 #: Keys of the metadata; those of the caller have _OWN before them.
 _TENANT, _TEMPLATE, _KEY, _PRIVATE, _OWN = "serve.tenant", "serve.template", "serve.key", "serve.private", "own."
-_ID = re.compile(r"[a-z2-7]{26}", re.ASCII)
+_ID = re.compile(ID, re.ASCII)
 
 
 @dataclass(slots=True)
@@ -136,14 +137,8 @@ class Boxes:
                 raise busy(f"{tenant.quota.sandboxes} sandboxes are open, as many as are allowed at once")
             is_private = options.pop("is_private", False)
             marks = {_TEMPLATE: template, **({_KEY: hashed} if hashed else {}), **({_PRIVATE: "1"} if is_private else {})}
-            box = AsyncSandbox(socket=self._door.options.socket, retry_busy=False,
-                               metadata=marked(tenant, metadata) | marks, **options)
-            try:
-                found = OpenBox(await box.id(), tenant.id, template, dict(metadata), box, ProcessTable(box),
-                                is_private=is_private)
-            except BaseException:
-                await box.close()
-                raise
+            box, identity = await self._door.nodes.open(metadata=marked(tenant, metadata) | marks, **options)
+            found = OpenBox(identity, tenant.id, template, dict(metadata), box, ProcessTable(box), is_private=is_private)
         finally:
             use.opening -= 1
         self.changed()
@@ -168,7 +163,7 @@ class Boxes:
 
     async def _attached(self, identity: str) -> OpenBox:
         try:
-            box = await AsyncSandbox.attach(identity, socket=self._door.options.socket, retry_busy=False)
+            box = await self._door.nodes.attach(identity)
             metadata = (await box.info())["metadata"]
         except (SandboxOver, RequestRejected):
             raise missing("The sandbox was not found") from None
@@ -249,7 +244,7 @@ class Boxes:
     async def _all(self) -> list[dict[str, Any]]:
         """The daemon's rows of all sandboxes of this user; those that have ended are forgotten."""
         kept = list(self._kept.values())
-        self._listed = await AsyncSandbox.list(socket=self._door.options.socket)
+        self._listed = await self._door.nodes.rows()
         self._listed_at = time.monotonic()
         self._door.count_sandboxes(Counter(row["metadata"].get(_TENANT, "") for row in self._listed))
         lives = {row["sandbox"] for row in self._listed}
