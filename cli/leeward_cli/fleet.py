@@ -16,6 +16,7 @@ import click
 
 from leeward.apps.fleet import Fleet, connect
 from leeward.apps.fleet.addresses import is_cluster
+from leeward.apps.fleet.exposition import exposition
 from leeward_cli.click_options import JSON, JSON_LINES, CommandGroup
 from leeward_cli.messages import complain, escape, write
 from leeward_cli.progress import Progress
@@ -60,12 +61,13 @@ def fleet() -> None:
 
 @fleet.command()
 @JSON
+@click.option("--prometheus", is_flag=True, help="Print the figures as Prometheus reads them.")
 @_NODES
-def status(nodes: Sequence[str], as_json: bool) -> int:
+def status(nodes: Sequence[str], as_json: bool, prometheus: bool) -> int:
     """Show each node: workers, jobs that wait for them, sandboxes and sessions that are open. 1 if one doesn't answer."""
     with _fleet(nodes) as found:
         now = found.status()
-    _show([json.dumps(now)] if as_json else table(now))
+    _show([json.dumps(now)] if as_json else exposition(now) if prometheus else table(now))
     return int(any(row["standing"] == "lost" for row in now["nodes"]))
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from leeward.apps.serve.tokens import TokenFile, quota_of
+from leeward.apps.fleet.addresses import Nodes, configured
+from leeward.apps.serve.tokens import FLEET, TenantQuota, TokenFile, quota_of
 from leeward.errors import BadRequest
 from leeward_cli.click_options import JSON_LINES, socket_option
 from leeward_cli.messages import complain
@@ -50,13 +51,17 @@ class _Serve(click.Group):
               help="Jobs that run at once; as many as the daemon has workers by default.")
 @click.option("--wait", metavar="SECONDS", type=click.FloatRange(0, 3600), default=8.0, show_default=True,
               help="How long a job waits for its turn, before the answer is 504.")
+@click.option("--fleet", is_flag=True,
+              help="Use the nodes of LEEWARD_FLEET or fleet.toml, in place of one daemon.")
+@click.option("--servers", metavar="N", type=click.IntRange(1, 1000), default=1, show_default=True,
+              help="How many servers like this one there are, with the same tokens: each gives out its part of the quotas.")
 @click.option("--log-calls", is_flag=True,
               help="Print a line of JSON for each call and each sandbox's end, with its tenant, on standard error.")
 @click.option("--metrics", metavar="PLACE", default="",
               help="Serve counts by tenant for Prometheus: at an ADDRESS:PORT of loopback, or the path of a socket.")
 @socket_option("The daemon's socket.")
 def serve(hosts: tuple[str, ...], origins: tuple[str, ...], socket: str | None, is_open: bool, domain: str, profile: str,
-          environment: str, at_once: int | None, wait: float, names: tuple[str, ...] = (), **given: Any) -> int:
+          environment: str, at_once: int | None, wait: float, fleet: bool, names: tuple[str, ...] = (), **given: Any) -> int:
     """
     Serve sandboxes and jobs by HTTP, to clients of other people's, in the foreground, until SIGTERM or Ctrl-C.
 
@@ -70,13 +75,20 @@ def serve(hosts: tuple[str, ...], origins: tuple[str, ...], socket: str | None, 
         from leeward.apps.serve.door import DoorOptions  # of the extra `serve`
         from leeward.apps.serve.serving import DoorCommand
         from leeward.apps.serve.serving import serve as run
-        door = DoorOptions(socket, is_open, profile, environment, wait, at_once or 0, domain)
+        door = DoorOptions(socket, is_open, profile, environment, wait, at_once or 0, domain, _nodes() if fleet else None)
         return run(DoorCommand(names, names=hosts, origins=origins, door=door, **given),
                    lambda url: click.echo(f"leeward serve: process {os.getpid()} serves {', '.join(names)} at {url}",
                                           err=True))
     except ImportError as error:
         complain(f"{error.name} is missing: pip install 'leeward[serve,mcp]'")
         return 1
+
+
+def _nodes() -> Nodes:
+    nodes = configured(os.environ)
+    if isinstance(nodes, str):
+        raise BadRequest("--fleet takes a list of nodes, not a cluster of Ray's")
+    return nodes
 
 
 @serve.group()
@@ -92,9 +104,11 @@ def token() -> None:
 @click.option("--profile", "profiles", metavar="NAME", multiple=True, help="A profile that this tenant may choose.")
 @click.option("--egress", "policies", metavar="NAME", multiple=True,
               help="A policy that this tenant's sandboxes may have; the first is for those who ask for the Internet.")
+@click.option("--fleet", is_flag=True, help="It places work on several servers' daemons, so it may ask how busy this one is;"
+                                            " by default with the quota of a server before this one.")
 @click.argument("name")
 def create(tokens: str | None, quotas: tuple[str, ...], profiles: tuple[str, ...], policies: tuple[str, ...],
-           name: str) -> None:
+           fleet: bool, name: str) -> None:
     """Make a token for the tenant NAME, and print it. It isn't stored, and can't be shown again."""
     words = dict[str, str]()
     for each in quotas:
@@ -102,7 +116,8 @@ def create(tokens: str | None, quotas: tuple[str, ...], profiles: tuple[str, ...
         if not equals:
             raise BadRequest(f"--quota takes NAME=VALUE, not {each!r:.40}")
         words[key] = value
-    click.echo(TokenFile(tokens).create(name, quota_of(words), profiles, policies))
+    quota = quota_of(words, FLEET if fleet else TenantQuota())
+    click.echo(TokenFile(tokens).create(name, quota, profiles, policies, fleet))
 
 
 @token.command("list")

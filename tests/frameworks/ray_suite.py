@@ -8,11 +8,15 @@ Runs in:   an environment with Ray; tests/integration/test_fleet_on_ray.py start
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import re
 import socket
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -28,6 +32,8 @@ from leeward.apps.fleet.placement import DEPTH
 T = TypeVar("T")
 
 SOCKETS = os.environ["LEEWARD_FLEET_SOCKETS"].split(":")
+#: Of the first node: the GCS, the raylet, the object store. The daemons' policy `everything` has them.
+PORTS = [int(port) for port in os.environ["LEEWARD_FLEET_RAY_PORTS"].split(":")]
 #: Jobs of the last test: the long form and the short one.
 JOBS = 10_000 if os.environ.get("LEEWARD_LONG") else 1000
 #: Each node's workers.
@@ -38,8 +44,9 @@ WORKERS = 2
 def cluster() -> Iterator[Cluster]:
     made = Cluster()
     for path in SOCKETS:
-        made.add_node(num_cpus=1, include_dashboard=False, object_store_memory=80 << 20,
-                      env_vars={"LEEWARD_SOCKET": path})
+        head = dict(zip(("gcs_server_port", "node_manager_port", "object_manager_port"), PORTS, strict=True))
+        made.add_node(num_cpus=1, include_dashboard=False, object_store_memory=80 << 20, env_vars={"LEEWARD_SOCKET": path},
+                      **({} if made.head_node else head))
     ray.init(address=made.address, namespace="leeward", log_to_driver=False)
     yield made
     ray.shutdown()
@@ -109,31 +116,70 @@ def test_the_blocking_shape_and_another_fleet(cluster: Cluster) -> None:
         assert {"up"} == {row["standing"] for row in one.status()["nodes"]}
 
 
-def test_rays_ports_are_out_of_a_sandboxs_reach(cluster: Cluster) -> None:
-    """By every address of the node; also for a job with the whole public network. The control: from outside."""
-    attack = ("import socket\nfor host, port in {targets!r}:\n    try:\n"
-              "        socket.create_connection((host, port), 3).close()\n        print('reached', host, port)\n"
-              "    except OSError:\n        pass\n")
-    port = int(cluster.address.rpartition(":")[2])
-    hosts = {cluster.address.rpartition(":")[0], "127.0.0.1", socket.gethostbyname(socket.gethostname())}
-    ports = [port, *(row["NodeManagerPort"] for row in ray.nodes()), *(row["ObjectManagerPort"] for row in ray.nodes())]
-    open_ones = []
-    for target in [(host, port) for host in sorted(hosts) for port in ports]:
+#: Tries each address directly, and by the sandbox's own proxy.
+ATTACK = """
+import socket
+for host, port in {targets!r}:
+    for way in ("directly", "by the proxy"):
         try:
-            socket.create_connection(target, 3).close()
-            open_ones.append(target)
+            if way == "directly":
+                socket.create_connection((host, port), 3).close()
+                print("reached", host, port, way)
+            else:
+                with socket.create_connection(("127.0.0.1", 3128), 3) as proxy:
+                    name = f"[{{host}}]" if ":" in host else host
+                    proxy.sendall(f"CONNECT {{name}}:{{port}} HTTP/1.1\\r\\nHost: {{name}}:{{port}}\\r\\n\\r\\n".encode())
+                    if b" 200 " in proxy.recv(100):
+                        print("reached", host, port, way)
         except OSError:
             pass
-    assert len(open_ones) >= len(ports)  # control: they can be reached
+print("done")
+"""
+
+
+def addresses(cluster: Cluster) -> set[str]:
+    """Each of this host's, and the same as IPv6 writes it."""
+    found = {cluster.address.rpartition(":")[0], "127.0.0.1", "127.0.0.2", "0.0.0.0", "::1"}
+    found |= {about[4][0] for about in socket.getaddrinfo(socket.gethostname(), None)}
+    listed = subprocess.run(["ip", "-o", "addr"], capture_output=True, text=True, check=True).stdout
+    found |= set(re.findall(r"inet6? ([0-9a-f.:]+)", listed))
+    return found | {f"::ffff:{each}" for each in found if "." in each}
+
+
+def test_rays_ports_are_out_of_a_sandboxs_reach(cluster: Cluster) -> None:
+    """
+    The GCS, the raylet and the object store, by every address of the node: without a network, with the public one, and
+    with a policy that allows everything on these very ports. The control: from outside.
+    """
+    open_ones = []
+    for target in [(host, port) for host in sorted(addresses(cluster)) for port in PORTS]:
+        with contextlib.suppress(OSError):
+            socket.create_connection(target, 3).close()
+            open_ones.append(target)
+    assert set(PORTS) == {port for _, port in open_ones}  # control: each can be reached
+    assert len(open_ones) > 2 * len(PORTS)
 
     async def main() -> list[str]:
         async with AsyncFleet("auto") as fleet:
-            code = attack.format(targets=open_ones)
-            confined = await fleet.execute(code, timeout=100)
-            allowed = await fleet.execute(code, allow_network=True, timeout=100)
-            return [confined.text, allowed.text, confined.outcome, allowed.outcome]
+            code, found = ATTACK.format(targets=open_ones), list[str]()
+            for options in ({}, {"allow_network": True}, {"egress": "everything"}):
+                found.append((await fleet.execute(code, timeout=100, **options)).text)
+                async with fleet.sandbox(**options) as box:
+                    found.append((await box.execute(code, timeout=100)).text)
+            return found
 
-    assert ["", "", "finished", "finished"] == on(cluster, main())
+    assert ["done\n"] * 6 == on(cluster, main())
+
+
+def test_the_pages_call_for_more_nodes(cluster: Cluster) -> None:
+    """As it stands, with one job for each worker and without: nothing answers it here but Ray's own record."""
+    page = (Path(__file__).parents[2] / "docs/fleet.md").read_text()
+    code = next(each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "request_resources" in each)
+    with Fleet("auto") as fleet:
+        namespace: dict[str, Any] = {"fleet": fleet}
+        exec(code, namespace)
+
+    assert namespace["more"] is False
 
 
 def test_a_node_that_is_killed_costs_its_jobs_alone(cluster: Cluster) -> None:

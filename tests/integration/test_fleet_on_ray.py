@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 from pathlib import Path
 
@@ -31,7 +32,9 @@ def suite(name: str, tmp_path: Path, **env: str) -> str:
 @pytest.mark.timeout(2 * _PATIENCE)
 def test_a_fleet_on_ray(tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
-    config.write_text("allow_network = true\n")
+    with contextlib.ExitStack() as stack:
+        ports = [stack.enter_context(socket.create_server(("", 0))).getsockname()[1] for _ in range(3)]
+    config.write_text(f"allow_network = true\n[egress.everything]\nallow = ['*']\nports = {ports}\n")
     config.chmod(0o600)
     with contextlib.ExitStack() as stack:
         sockets = []
@@ -39,7 +42,9 @@ def test_a_fleet_on_ray(tmp_path: Path) -> None:
             (tmp_path / name).mkdir()
             daemon = stack.enter_context(LiveDaemon(tmp_path / name, "--pool-size", "2", "--config", str(config)))
             sockets.append(str(daemon.socket))
-        assert suite("ray", tmp_path, LEEWARD_FLEET_SOCKETS=":".join(sockets)).startswith("5 passed")
+        said = suite("ray", tmp_path, LEEWARD_FLEET_SOCKETS=":".join(sockets),
+                     LEEWARD_FLEET_RAY_PORTS=":".join(map(str, ports)))
+        assert said.startswith("6 passed")
 
 
 @pytest.mark.needs("framework-ray")

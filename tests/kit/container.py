@@ -69,6 +69,7 @@ class Container:
         cgroups: the container may write to its own groups.
         uid: the uid of the process inside; it has no capabilities unless it is root's.
         capabilities: the capabilities of root inside.
+        bound: no_new_privs, and a root that nobody can write to, with tmpfs where a pod has volumes.
         mapped: in a user namespace of its own, as Podman does for users and Docker with userns-remap.
         shown: further folders, read-only, by their paths in the container.
         engine: one of ENGINES.
@@ -81,6 +82,7 @@ class Container:
     cgroups: bool = False
     uid: int = 0
     capabilities: tuple[str, ...] = CAPABILITIES
+    bound: bool = False
     mapped: bool = False
     shown: Mapping[Path, Path] = field(default_factory=dict)
     engine: str = "runc"
@@ -98,7 +100,7 @@ class Container:
     def _root(self) -> None:
         """The part of a Debian that isn't in /usr, and the dynamic linker's cache, which its packages make."""
         root = self.folder / "rootfs"
-        for name in ("dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "var/tmp",
+        for name in ("dev", "etc", "proc", "root", "run", "state", "sys", "tmp", "usr", "var/tmp",
                      *(str(folder).lstrip("/") for folder in (self.installation, *self.shown))):
             (root / name).mkdir(parents=True, exist_ok=True)
         if features.IN_GUEST:
@@ -120,13 +122,15 @@ class Container:
         process, linux = config["process"], config["linux"]
         process["terminal"] = False
         process["user"] = {"uid": self.uid, "gid": self.uid}
-        process["noNewPrivileges"] = False
+        process["noNewPrivileges"] = self.bound
         sets = ("bounding", "effective", "permitted")
         process["capabilities"] = {} if self.uid else dict.fromkeys(sets, self.capabilities)
         process["rlimits"] = []
         process["env"] = [f"PATH={self.installation}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8",
                           "XDG_RUNTIME_DIR=/run"]
-        config["root"]["readonly"] = False
+        config["root"]["readonly"] = self.bound
+        config["mounts"] += [{"destination": at, "source": "tmpfs", "type": "tmpfs", "options": ["mode=777"]}
+                             for at in (("/tmp", "/run", "/state") if self.bound else ())]
         seen = {Path("/usr"): Path("/usr"), self.installation: self.installation, **self.shown}
         config["mounts"] += [{"destination": str(at), "source": str(path), "type": "bind", "options": ["rbind", "ro"]}
                              for at, path in seen.items()]

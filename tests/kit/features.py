@@ -373,6 +373,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-nemo-gym": lambda: _environment("framework-nemo-gym"),
     "framework-dspy": lambda: _environment("framework-dspy"),
     "framework-google-adk": lambda: _environment("framework-google-adk"),
+    "kubernetes": lambda: _environment("kubernetes"),
     "client-crewai-tools": lambda: _environment("client-crewai-tools"),
     "client-litellm": lambda: _environment("client-litellm"),
     "client-e2b": lambda: _environment("client-e2b"),

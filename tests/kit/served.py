@@ -28,8 +28,8 @@ class Served:
         token: of the tenant `one`.
     """
 
-    def __init__(self, daemon_socket: Path, folder: Path, *arguments: str) -> None:
-        self.socket, self._arguments = daemon_socket, arguments
+    def __init__(self, daemon_socket: Path, folder: Path, *arguments: str, **env: str) -> None:
+        self.socket, self._arguments, self._env = daemon_socket, arguments, env
         self.tokens = folder / "tokens" / "serve.json"
         self.token = self.new_token("one")
 
@@ -49,7 +49,7 @@ class Served:
     def __enter__(self) -> Served:
         self.process = subprocess.Popen(
             command("serve", "--listen", "127.0.0.1:0", "--tokens", str(self.tokens), "--socket", str(self.socket),
-                    *self._arguments), env=environment(), stdin=subprocess.DEVNULL,
+                    *self._arguments), env=environment(**self._env), stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True, start_new_session=True)
         assert self.process.stderr is not None
         line = self.process.stderr.readline()

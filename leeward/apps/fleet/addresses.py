@@ -3,7 +3,7 @@ The addresses of a fleet's nodes, and the file in which they are written.
 
 Runs in:   a client's process.
 Files:     fleet.toml in $XDG_CONFIG_HOME/leeward, else in /etc/leeward. It has `nodes`, a list of addresses or tables, or
-           the address of a cluster of Ray's.
+           the address of a cluster of Ray's. With tokens in it, it is its owner's and group's alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leeward.errors import BadRequest, RequestRejected, brief
+from leeward.spec.paths import RemoteHost
 from leeward.spec.writers import trusted_content
 
 #: The environment variable with the nodes: addresses with spaces between them, or that of a cluster.
@@ -23,10 +24,10 @@ FILE, SYSTEM_FILE = "fleet.toml", "/etc/leeward/fleet.toml"
 #: Bytes of the file, at most.
 _MOST_BYTES = 1 << 20
 
-#: The scheme of a daemon's socket on this host, the only one that there is now; and the addresses of clusters of Ray's.
-UNIX, AUTO, RAY = "unix:", "auto", "ray://"
-#: What a table has beside its address.
-_KEYS = ("address", "name", "tags", "resources")
+#: The schemes of a daemon's socket on this host, and of `leeward serve leeward`; and the addresses of clusters of Ray's.
+UNIX, FAR, AUTO, RAY = "unix:", ("https://", "http://"), "auto", "ray://"
+#: What a table has.
+_KEYS = ("address", "name", "tags", "resources", "token")
 
 #: Where a fleet's nodes are.
 Nodes = str | Iterable[str | Mapping[str, Any]]
@@ -34,7 +35,7 @@ Nodes = str | Iterable[str | Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One node: the path of its socket, its name in the fleet, and what requests may ask of it."""
+    """One node: its socket's path or a RemoteHost, its name in the fleet, and what requests may ask of it."""
 
     socket: str
     name: str
@@ -48,10 +49,7 @@ def address_of(given: str | Mapping[str, Any]) -> Address:
     unknown = sorted(set(about) - set(_KEYS))
     if unknown:
         raise RequestRejected(f"a node has no {brief(unknown[0])}; there are {', '.join(_KEYS)}")
-    text = about.get("address")
-    if not isinstance(text, str) or not text.startswith(f"{UNIX}/"):
-        raise RequestRejected(f"{brief(text)} isn't the address of a node, such as unix:/run/leeward/leeward.sock")
-    path = text[len(UNIX):]
+    path = _socket_of(about.get("address"), about.get("token"))
     name = about.get("name", path)
     if not isinstance(name, str) or not name or not name.isprintable():
         raise RequestRejected(f"{brief(name)} isn't a name for a node")
@@ -61,6 +59,18 @@ def address_of(given: str | Mapping[str, Any]) -> Address:
     if not isinstance(resources, Mapping) or not all(map(_is_amount, resources.values())):
         raise RequestRejected(f"the resources of {brief(name)} are amounts by name, such as {{'gpu': 8}}")
     return Address(path, name, frozenset(tags), {str(key): float(value) for key, value in resources.items()})
+
+
+def _socket_of(text: object, token: object) -> str:
+    if isinstance(text, str) and text.startswith(f"{UNIX}/") and token is None:
+        return text[len(UNIX):]
+    if not isinstance(text, str) or not text.startswith(FAR) or not isinstance(token, str | None):
+        raise RequestRejected(f"{brief(text)} isn't the address of a node, such as unix:/run/leeward/leeward.sock, or "
+                              "https://NAME with a token")
+    try:
+        return RemoteHost(text, token)
+    except BadRequest as error:
+        raise RequestRejected(f"{brief(text)}: {error}") from None
 
 
 def _is_amount(value: object) -> bool:
@@ -102,6 +112,7 @@ def nodes_in(path: str) -> str | list[str | Mapping[str, Any]]:
     """The nodes in the file *path*. BadRequest if another user can write to it, or its content is wrong; OSError."""
     try:
         nodes = tomllib.loads(trusted_content(path, _MOST_BYTES).decode()).get("nodes")
+        is_private = not os.stat(path).st_mode & 0o007
     except BadRequest as error:
         raise BadRequest(f"{path}: {error}") from None
     except (ValueError, RecursionError):
@@ -110,4 +121,6 @@ def nodes_in(path: str) -> str | list[str | Mapping[str, Any]]:
         return nodes
     if not isinstance(nodes, list) or not nodes or not all(isinstance(each, (str, dict)) for each in nodes):
         raise BadRequest(f"{path}: nodes is a list of addresses or tables, {AUTO!r} or {RAY}HOST:PORT")
+    if not is_private and any(isinstance(each, dict) and "token" in each for each in nodes):
+        raise BadRequest(f"{path}: everybody can read the tokens in it: chmod 640")
     return nodes

@@ -112,10 +112,12 @@ class AsyncFleet:
     Args:
         nodes: "auto" or "ray://HOST:PORT" for the nodes of a cluster of Ray's; else an address for each node, as
             docs/fleet.md describes them.
+        patience: seconds for which a request without a deadline waits for a node, while no other one is answered.
     """
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, patience: float = BUSY_S) -> None:
         self._where = nodes if isinstance(nodes, str) else tuple(nodes)
+        self._patience = patience
         self._members: dict[str, Member] = {}
         self._placement = NodePlacement([])
         self._lines: dict[object, deque[asyncio.Future[None]]] = {}
@@ -298,6 +300,10 @@ class AsyncFleet:
         `workers`, `waiting`, and `waiting_per_worker`, by which a cluster may grow or shrink.
         """
         await self._ready()
+        return self.table()
+
+    def table(self) -> dict[str, Any]:
+        """As `status`, of the nodes that are known now."""
         rows = [row_of(member) for member in self._members.values()]
         up = [row for row in rows if row["standing"] == "up"]
         line = sum(map(len, self._lines.values()))
@@ -416,7 +422,7 @@ class AsyncFleet:
                    attempt: Callable[[Member], Awaitable[T]]) -> tuple[T, Member]:
         """The result of *attempt* on a node that fits, and that node."""
         await self._ready()
-        patience = _Patience(until)
+        patience = _Patience(until, self._patience)
         while True:
             member = await self._placed(request, attempts, patience)
             self._placement.begin(member.node, request)
@@ -541,6 +547,11 @@ class AsyncFleet:
         if member is not None:
             self.follow(self._lose(member, member.losses))
 
+    async def up(self) -> dict[str, NodeClient]:
+        """The clients of the nodes that answer, by their names."""
+        await self._ready()
+        return {name: each.client for name, each in self._members.items() if each.node.standing is not NodeState.LOST}
+
     @property
     def names(self) -> frozenset[str]:
         return frozenset(self._members)
@@ -608,19 +619,19 @@ class AsyncFleet:
 
 class _Patience:
     """
-    How long one request waits for a node: *until*, a time.monotonic() value, else for BUSY_S without progress.
+    How long one request waits for a node: *until*, a time.monotonic() value, else for *most* seconds without progress.
 
     Attributes:
         least: seconds that the node which refused it last has named.
     """
 
-    def __init__(self, until: float | None) -> None:
-        self._until, self._began, self._pause = until, time.monotonic(), _FIRST_S
+    def __init__(self, until: float | None, most: float) -> None:
+        self._until, self._most, self._began, self._pause = until, most, time.monotonic(), _FIRST_S
         self.least = 0.0
 
     def left(self, progress: float) -> float:
         """Seconds; *progress* is when a request of this program was last answered."""
-        return (max(self._began, progress) + BUSY_S if self._until is None else self._until) - time.monotonic()
+        return (max(self._began, progress) + self._most if self._until is None else self._until) - time.monotonic()
 
     def pause(self) -> float:
         """Seconds before it is sent again; shorter by a random part, so that not all programs return at one moment."""

@@ -15,7 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward.client.aio import AsyncClient
+from leeward.client.conversation import checked
 from leeward.errors import BadReply, RequestRejected, quoted, told
+from leeward.spec.paths import RemoteHost
+from leeward.wire.sandbox_replies import page
 
 if TYPE_CHECKING:
     from leeward.client.aio_connection import AsyncConnection
@@ -29,7 +32,10 @@ DRAIN = ".drain"
 
 
 class NodeClient(AsyncClient):
-    """The client of a daemon on this host. `close` fails the calls that wait; a later call connects again."""
+    """
+    The client of a daemon on this host, or behind another's `leeward serve leeward`. `close` fails the calls that wait; a
+    later call connects again.
+    """
 
     def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
         super().__init__(socket, retry=False)
@@ -58,6 +64,16 @@ class NodeClient(AsyncClient):
                      fields: Mapping[str, Any]) -> Answer:
         return await self._call(op, fields, until, functions=functions)
 
+    async def sandboxes(self, timeout: float) -> list[dict[str, Any]]:
+        """The `info` of each sandbox of this user, as AsyncSandbox.list gives it; each page may take *timeout* seconds."""
+        found, last = list[dict[str, Any]](), 0
+        while True:
+            reply, _ = await self.ask("sandbox_list", {"after": last} if last else {}, timeout)
+            more, last = checked(page, reply, last)
+            found += more
+            if not last:
+                return found
+
     async def state(self, timeout: float) -> dict[str, Any]:
         """
         The daemon's status, with `version`; `capacity`: how many jobs it runs at once, whatever sandboxes are open; and
@@ -72,6 +88,8 @@ class NodeClient(AsyncClient):
         return {**status, "version": str(about.get("version", "")), "capacity": capacity, **self._drains()}
 
     def _drains(self) -> dict[str, float]:
+        if isinstance(self.socket, RemoteHost):
+            return {}  # its server has put it into the status
         try:
             with open(self.socket + DRAIN) as file:
                 return {"drains": max(0.0, float(file.read(64)) - time.time())}
@@ -83,6 +101,8 @@ class NodeClient(AsyncClient):
         Tell all who use the node that it takes no new work, and that what is open ends after *seconds*; 0 takes that
         back. It is in a file beside the socket, since the daemon takes no part in it.
         """
+        if isinstance(self.socket, RemoteHost):
+            raise RequestRejected(f"{self.socket} is drained on its own machine, by `leeward fleet drain` there")
         path = self.socket + DRAIN
         try:
             if seconds:

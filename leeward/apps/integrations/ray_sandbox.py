@@ -36,13 +36,15 @@ from leeward.apps.fleet.fleet import Fleet, FleetSandbox
 from leeward.errors import DaemonError, SandboxOver
 from leeward.spec.outcome import Outcome
 
+#: What Ray's own ids of sandboxes begin with.
+_PREFIX = "ray-sandbox-"
 #: The network modes that leeward has, and the option of a sandbox for each.
 _NETWORKS: dict[str, dict[str, Any]] = {"none": {}, "public": {"allow_network": True}}
 
 
 class LeewardBackend(BaseSandboxBackend):
     """
-    Sandboxes of *fleet*, by their ids there.
+    Sandboxes of *fleet*, by their ids there after _PREFIX.
 
     Args:
         images: for each name of an image that is taken, the options of Fleet.sandbox that stand for it, such as
@@ -67,7 +69,7 @@ class LeewardBackend(BaseSandboxBackend):
             options["lifetime"] = float(config.ttl_seconds)
         box = self._fleet.sandbox(**options)
         try:
-            found = box.id
+            found = f"{_PREFIX}{box.id}"
             if config.workdir is not None:
                 box.run(["mkdir", "-p", "--", config.workdir])
         except DaemonError as error:

@@ -14,19 +14,18 @@ from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 
+from leeward.apps.fleet.addresses import Nodes
 from leeward.apps.serve.calls import ServeCall, Use
 from leeward.apps.serve.e2b.boxes import Boxes
+from leeward.apps.serve.nodes import DoorNodes
 from leeward.apps.serve.problems import busy
 from leeward.apps.serve.sockets import SocketCall
 from leeward.apps.serve.tokens import LOOK_S, ServeTenant, TokenFile
 from leeward.apps.serve.turns import Turns
-from leeward.client.aio import AsyncClient
 from leeward.errors import BadRequest, DaemonError, told_with_place
 
 #: The tenant of a server that asks for no token.
 ANYBODY = ServeTenant("", "-")
-#: Seconds between two attempts to learn how many workers there are.
-_ASK_S = 5.0
 _REGULARLY = 10
 
 _log = logging.getLogger("leeward.serve")
@@ -43,6 +42,7 @@ class DoorOptions:
         wait_s: seconds that a job waits for its turn.
         at_once: jobs that run at once; 0 for as many as the daemon has workers.
         domain: below which sandboxes have names, with its port; "" for none.
+        nodes: the addresses of a fleet's nodes, in place of the daemon; None for none.
     """
 
     socket: str | None = None
@@ -52,6 +52,7 @@ class DoorOptions:
     wait_s: float = 8.0
     at_once: int = 0
     domain: str = ""
+    nodes: Nodes | None = None
 
 
 class Door:
@@ -59,12 +60,13 @@ class Door:
     The state of the server.
 
     Attributes:
+        nodes: the daemons.
         at_end, regularly: what faces do at its end, and every _REGULARLY times LOOK_S.
     """
 
     def __init__(self, tokens: TokenFile, options: DoorOptions) -> None:
         self.tokens, self.options = tokens, options
-        self.client = AsyncClient(options.socket, retry_busy=False)
+        self.nodes = DoorNodes(options)
         self.at_end: list[Callable[[], Awaitable[object]]] = []
         self.regularly: list[Callable[[], Awaitable[object]]] = []
         self._uses: defaultdict[str, Use] = defaultdict(Use)
@@ -152,14 +154,28 @@ class Door:
     async def turns(self) -> Turns:
         async with self._asking:
             if self._turns is None:
-                at_once = self.options.at_once or (await self.client.status(_ASK_S))["workers"]["total"]
-                self._turns = Turns(max(1, int(at_once)), self.options.wait_s, len(os.sched_getaffinity(0)))
+                at_once = self.options.at_once or await self.nodes.workers()
+                # Where the workers are on other machines, so are the processors.
+                processors = None if self.nodes.fleet else len(os.sched_getaffinity(0))
+                self._turns = Turns(max(1, at_once), self.options.wait_s, processors)
+                if self.nodes.fleet and not self.options.at_once:
+                    self.regularly.append(self._resize)
             return self._turns
+
+    async def _resize(self) -> None:
+        """Nodes come and go."""
+        assert self._turns is not None
+        self._turns.resize(max(1, await self.nodes.workers()))
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that wait for a turn."""
+        return 0 if self._turns is None else self._turns.waiting
 
     async def close(self) -> None:
         for end in self.at_end:
             await end()
-        await self.client.close()
+        await self.nodes.close()
 
 
 def token_of(request: HTTPConnection) -> str:

@@ -188,7 +188,7 @@ class TenantServer:
     def _opened(self, key: str) -> tuple[Sandbox, None]:
         """In a thread: the sandbox of a session or a name, a new one if there is none."""
         identity = anyio.from_thread.run(self._open, key)
-        return Sandbox.attach(identity, socket=self._door.options.socket, retry_busy=False), None
+        return self._door.nodes.attach_blocking(identity), None
 
     async def _open(self, key: str) -> str:
         options = self._door.options

@@ -12,6 +12,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from leeward.apps.fleet.exposition import exposition
 from leeward.apps.serve.calls import Use
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.gate import host_name, is_loopback
@@ -39,6 +40,8 @@ def text_of(door: Door) -> str:
     for figure, kind, about, value in _FIGURES:
         lines += [f"# HELP leeward_serve_{figure} {about}", f"# TYPE leeward_serve_{figure} {kind}"]
         lines += [f'leeward_serve_{figure}{{tenant="{name}"}} {value(use):g}' for name, use in uses]
+    if door.nodes.fleet is not None:
+        lines += exposition(door.nodes.fleet.table(), door.waiting)
     return "\n".join(lines) + "\n"
 
 

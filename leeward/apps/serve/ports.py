@@ -30,6 +30,7 @@ from websockets.typing import Subprotocol
 from leeward.apps.serve.calls import ClientGone, ServeCall, ServeEndpoint, Use, pieces_of
 from leeward.apps.serve.door import Door, token_in
 from leeward.apps.serve.e2b.boxes import OpenBox, is_id
+from leeward.apps.serve.nodes import ID
 from leeward.apps.serve.problems import ServeProblem, bad, unknown_token
 from leeward.apps.serve.sockets import MOST_MESSAGE, SocketCall, SocketEndpoint, first_of
 from leeward.apps.serve.tokens import ServeTenant
@@ -56,7 +57,7 @@ _OURS = frozenset({
 _BEYOND = frozenset({b"alt-svc", b"clear-site-data", b"strict-transport-security"})
 #: Pages at a path have no origin. They share the path's with this server.
 _NO_ORIGIN = (b"content-security-policy", b"sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts")
-_PATH = re.compile(rb"/ports/([a-z2-7]{26})/([0-9]{1,5})(/.*|)", re.DOTALL)
+_PATH = re.compile(rf"/ports/({ID})/([0-9]{{1,5}})(/.*|)".encode(), re.DOTALL)
 
 Head = tuple[bytes, bytes]
 

@@ -73,6 +73,11 @@ _OF_FILES = {errno.ENOENT: 404, errno.ENOTDIR: 400, errno.EISDIR: 400, errno.EEX
              errno.EROFS: 403, errno.ENOSPC: 507, errno.EDQUOT: 507, errno.EFBIG: 413}
 
 
+#: Reasons of a fleet for the end of a sandbox, whose own texts name nodes.
+_OF_NODES = {"node_lost": "node_lost: the sandbox's node doesn't answer any more",
+             "drained": "drained: the sandbox's node takes no work any more"}
+
+
 def problem_of(error: Exception) -> ServeProblem:
     """The answer to a caller for *error*; without details for an unexpected one."""
     if isinstance(error, ServeProblem):
@@ -81,7 +86,8 @@ def problem_of(error: Exception) -> ServeProblem:
         return busy(told(error), error.retry_after)
     for kind, status in _KINDS:
         if isinstance(error, kind):
-            return ServeProblem(status, told(error), TRY_AGAIN_S if status == 503 else None)
+            text = _OF_NODES.get(error.reason) if isinstance(error, SandboxOver) else None
+            return ServeProblem(status, text or told(error), TRY_AGAIN_S if status == 503 else None)
     if isinstance(error, TimeoutError):
         return ServeProblem(408, "this took too long")
     if isinstance(error, OSError) and error.errno is not None:

@@ -15,6 +15,7 @@ import json
 import posixpath
 import re
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -22,11 +23,12 @@ from starlette.routing import BaseRoute
 
 from leeward.apps.serve.calls import AnswerStream, ServeCall, routed, taken
 from leeward.apps.serve.door import Door
-from leeward.apps.serve.problems import ServeProblem
+from leeward.apps.serve.problems import ServeProblem, problem_of
+from leeward.apps.serve.repeats import Repeats
 from leeward.apps.serve.run_languages import LANGUAGES, RunLanguage, offered
 from leeward.apps.serve.turns import late
 from leeward.client.aio_sandbox import AsyncSandbox
-from leeward.errors import Busy, DaemonError, NoAnswer, QueueTimeout, RequestRejected, told
+from leeward.errors import Busy, DaemonError, NoAnswer, QueueTimeout, RequestRejected
 from leeward.spec.outcome import Outcome, Result
 
 #: Seconds that a program may take where the request has none, or for `cell_timeout` has 0.
@@ -55,7 +57,7 @@ def refused(problem: ServeProblem) -> Response:
 
 class RunCodeFace:
     def __init__(self, door: Door) -> None:
-        self._door, self._offered = door, offered()
+        self._door, self._offered, self._repeats = door, offered(), Repeats()
 
     async def run_code(self, call: ServeCall) -> Response | AnswerStream:
         return await self._judged(call, self._run, {"compile_result": None, "run_result": None})
@@ -74,11 +76,11 @@ class RunCodeFace:
                 return found
 
         try:
-            row = await call.unless_gone(turned())
+            row = await call.unless_gone(self._repeats.once(call, fields, turned))
         except (Busy, QueueTimeout, NoAnswer):  # it waited in the daemon
             raise late() from None
         except (RequestRejected, DaemonError) as error:
-            row = {"status": "SandboxError", "message": told(error)}
+            row = {"status": "SandboxError", "message": problem_of(error).message}
         return answer({"message": "", **empty, "executor_pod_name": None, "files": {}, **row})
 
     # --- a program ------------------------------------------------------------------
@@ -100,8 +102,9 @@ class RunCodeFace:
         what: Row = {"code": code} if language == "python" else {"module": "pytest"}
         if language == "pytest":
             files["test_main.py"], args = code.encode(), ["-q", "test_main.py", *args]
-        result = await self._door.client.execute(
-            **what, stdin=stdin, args=args, files=files, collect=[_exactly(name) for name in wanted], timeout=run_s,
+        result = await self._door.nodes.execute(
+            idempotent="idempotency-key" in call.headers, **what, stdin=stdin, args=args, files=files,
+            collect=[_exactly(name) for name in wanted], timeout=run_s,
             overflow="cut", environment=self._door.options.environment or None, profile=self._door.options.profile or None,
             deadline=run_s + _BESIDE_S, memory=memory)
         return {**verdict(result), "run_result": ran(result), "files": result.files}
@@ -121,10 +124,10 @@ class RunCodeFace:
             result = await box.run([*language.run, *args], stdin=stdin, timeout=run_s, env=env)
             return {**row, **verdict(result), "run_result": ran(result), "files": await fetched(box, wanted)}
 
-    def _sandbox(self, memory: int | None) -> AsyncSandbox:
+    def _sandbox(self, memory: int | None) -> AbstractAsyncContextManager[AsyncSandbox]:
         options = self._door.options
-        return AsyncSandbox(socket=options.socket, retry_busy=False, held=True, profile=options.profile or _PROFILE,
-                            environment=options.environment or None, memory=memory)
+        return self._door.nodes.for_a_while(profile=options.profile or _PROFILE, memory=memory,
+                                            environment=options.environment or None)
 
     # --- cells ----------------------------------------------------------------------
 

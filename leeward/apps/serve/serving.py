@@ -34,6 +34,7 @@ from leeward.apps.serve.calls import CALLS, CONNECTION, Use
 from leeward.apps.serve.door import Door, DoorOptions
 from leeward.apps.serve.gate import HostGate, form, is_loopback
 from leeward.apps.serve.metrics import exporting
+from leeward.apps.serve.nodes import routes as health
 from leeward.apps.serve.problems import ServeProblem
 from leeward.apps.serve.sockets import MOST_MESSAGE
 from leeward.apps.serve.tokens import TokenFile
@@ -75,12 +76,14 @@ class DoorCommand:
     origins: tuple[str, ...] = ()
     log_calls: bool = False
     metrics: str = ""
+    servers: int = 1
     door: DoorOptions = field(default_factory=DoorOptions)
 
 
 def application(door: Door, faces: Sequence[str], names: Sequence[str] = (), origins: Sequence[str] = ()) -> ASGIApp:
     routes: list[BaseRoute] = [route for face in faces if FACES[face]
                                for route in import_module(FACES[face]).routes(door)]
+    routes += health(door.nodes)
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
     app.router.redirect_slashes = False
     if "e2b" in faces:
@@ -239,7 +242,9 @@ def checked(options: DoorCommand, tokens: TokenFile) -> tuple[str, int]:
         if not options.tls_cert and not options.behind_proxy:
             raise BadRequest(f"at {host} tokens would be readable on the way: --tls-cert and --tls-key, or --behind-proxy "
                              "where a proxy has TLS")
-    if isinstance(client_socket(options.door.socket), RemoteHost):
+    if options.door.nodes is not None and "leeward" in options.faces:
+        raise BadRequest("leeward's own clients use nodes by themselves: leeward.fleet.connect(); it is for one daemon")
+    if options.door.nodes is None and isinstance(client_socket(options.door.socket), RemoteHost):
         raise BadRequest("a server's daemon is on its machine: --socket takes a path here, and LEEWARD_HOST is for clients")
     if not options.door.is_open and not tokens.tenants():
         raise BadRequest("there is no token: `leeward serve token create NAME`, or --open for every user of this host")
@@ -267,7 +272,7 @@ def bind(host: str, port: int) -> sockets.socket:
 
 def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
     """Serve until SIGTERM or SIGINT; *ready* is called with the URL. BadRequest if the options don't fit together."""
-    tokens = TokenFile(options.tokens)
+    tokens = TokenFile(options.tokens, options.servers)
     host, port = checked(options, tokens)
     tokens.make_key()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -315,6 +320,7 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
             signal.signal(number, stop)
         watch = asyncio.ensure_future(door.watch())
         try:
+            await door.nodes.begin()
             async with exporting(door, options.metrics) if options.metrics else nullcontext():
                 ready(f"{scheme}://{shown}:{port}")
                 await server.serve([listener])

@@ -20,7 +20,7 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from leeward.errors import BadRequest, quoted
@@ -60,10 +60,15 @@ class ServeTenant:
     profiles: tuple[str, ...] = ()  # besides those that the server offers
     egress: tuple[str, ...] = ()  # policies; the first one is for those who ask for the Internet
     created: float = 0.0
+    fleet: bool = False  # it places work on several nodes, so it may ask how busy this one is
 
 
-def quota_of(words: Mapping[str, str]) -> TenantQuota:
-    """The quota that `name=value` words make; BadRequest for other names and for what isn't a number or a size."""
+#: The quota of who has tenants of its own, and bounds them.
+FLEET = TenantQuota(sandboxes=10_000, jobs=10_000, streams=100_000, connections=8192, rate=1_000_000)
+
+
+def quota_of(words: Mapping[str, str], base: TenantQuota = TenantQuota()) -> TenantQuota:
+    """*base* with the `name=value` words; BadRequest for other names and for what isn't a number or a size."""
     names = {each.name for each in fields(TenantQuota)}
     found = dict[str, int]()
     for name, value in words.items():
@@ -73,7 +78,13 @@ def quota_of(words: Mapping[str, str]) -> TenantQuota:
             found[name] = parse_size(value)
         except ValueError as error:
             raise BadRequest(f"{name}: {error}") from None
-    return TenantQuota(**found)
+    return replace(base, **found)
+
+
+def shared(quota: TenantQuota, servers: int) -> TenantQuota:
+    """The part of *quota* of one of so many servers. Sandboxes are counted where they are, for all together."""
+    counted = ("jobs", "streams", "connections", "rate")
+    return replace(quota, **{name: -(-getattr(quota, name) // servers) for name in counted})
 
 
 def default_path() -> str:
@@ -91,9 +102,16 @@ class _Stored:
 
 
 class TokenFile:
-    """The file. Its methods may be called by several programs at the same time."""
+    """
+    The file. Its methods may be called by several programs at the same time.
 
-    def __init__(self, path: str | None = None) -> None:
+    Args:
+        path: of the file; by default that of the user's.
+        servers: how many servers there are with these tenants, which share quotas evenly.
+    """
+
+    def __init__(self, path: str | None = None, servers: int = 1) -> None:
+        self._servers = servers
         self.path = os.path.abspath(path or default_path())
         self._seen: tuple[int, ...] | None = None
         self._looked = float("-inf")
@@ -102,7 +120,7 @@ class TokenFile:
     # --- the command's --------------------------------------------------------------
 
     def create(self, name: str, quota: TenantQuota = TenantQuota(), profiles: tuple[str, ...] = (),
-               egress: tuple[str, ...] = ()) -> str:
+               egress: tuple[str, ...] = (), fleet: bool = False) -> str:
         """A new tenant's token, which nobody can read later. BadRequest if there is one of this name, or no room."""
         if not _NAME.fullmatch(name):
             raise BadRequest(f"{quoted(name[:80])} is no name: at most 64 letters, digits and ._-")
@@ -112,7 +130,8 @@ class TokenFile:
                 raise BadRequest(f"there is a token for {name}; `leeward serve token revoke {name}` first")
             if len(stored.tenants) >= MOST_TENANTS:
                 raise BadRequest(f"there are {MOST_TENANTS} tokens already")
-            stored.tenants[_digest(token)] = ServeTenant(name, secrets.token_hex(8), quota, profiles, egress, time.time())
+            stored.tenants[_digest(token)] = ServeTenant(name, secrets.token_hex(8), quota, profiles, egress,
+                                                          time.time(), fleet)
         return token
 
     def revoke(self, name: str) -> bool:
@@ -160,10 +179,15 @@ class TokenFile:
         for key, tenant in self._stored.tenants.items():
             if hmac.compare_digest(key, asked):
                 found = tenant
-        return found
+        return self._shared(found)
 
     def by_id(self, identity: str) -> ServeTenant | None:
-        return next((each for each in self._stored.tenants.values() if each.id == identity), None)
+        return self._shared(next((each for each in self._stored.tenants.values() if each.id == identity), None))
+
+    def _shared(self, tenant: ServeTenant | None) -> ServeTenant | None:
+        if tenant is None or self._servers == 1:
+            return tenant
+        return replace(tenant, quota=shared(tenant.quota, self._servers))
 
     def derived(self, purpose: str, sandbox: str) -> str:
         """The token of one sandbox for a *purpose*."""
@@ -232,4 +256,4 @@ class TokenFile:
 def _tenant(row: Mapping[str, Any]) -> ServeTenant:
     quota = TenantQuota(**{name: int(value) for name, value in row["quota"].items()})
     return ServeTenant(str(row["name"]), str(row["id"]), quota, tuple(map(str, row["profiles"])),
-                       tuple(map(str, row["egress"])), float(row["created"]))
+                       tuple(map(str, row["egress"])), float(row["created"]), row.get("fleet", False) is True)

@@ -52,6 +52,17 @@ class Turns:
         self._seen: dict[str, float] = {}  # by tenant: when it had a job
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def waiting(self) -> int:
+        """Jobs that wait."""
+        return self._count
+
+    def resize(self, at_once: int) -> None:
+        """From now on *at_once* jobs run; those that run beyond it do so to their end."""
+        self._free += at_once - self._at_once
+        self._at_once = at_once
+        self._pass_on()
+
     @asynccontextmanager
     async def turn(self, tenant: str) -> AsyncIterator[None]:
         """Wait for a turn, and have it while the block runs. ServeProblem 504 if it didn't come in time."""

@@ -100,6 +100,12 @@ class WireFace:
         while len(self._owners) > MOST_KNOWN:
             del self._owners[next(iter(self._owners))]
 
+    async def load(self, tenant: ServeTenant) -> Row:
+        """What a fleet on other machines counts by."""
+        if not tenant.fleet:
+            raise ServeProblem(403, "how busy the daemon is others' tokens don't tell: `leeward serve token create --fleet`")
+        return await self._door.nodes.load()
+
     async def wire(self, call: SocketCall) -> None:
         made = await asyncio.to_thread(connect, client_socket(self._door.options.socket))
         assert made is not None
@@ -235,6 +241,9 @@ class WireConnection:
             if len(waits.behind) >= MOST_BEHIND:
                 raise busy("too many requests about a job that waits for its turn")
             waits.behind.append((number, op, message))
+            return
+        if op == "status":
+            await self._give({"id": number, "ok": await self._face.load(self._call.tenant)})
             return
         if op == "sandbox_list":
             rows = await self._door.boxes.rows(self._call.tenant)

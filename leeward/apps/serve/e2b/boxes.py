@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.apps.serve.calls import Use, tell
 from leeward.apps.serve.e2b.processes import ProcessTable
+from leeward.apps.serve.nodes import ID
 from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_process import AsyncKernel
@@ -43,7 +44,7 @@ HOME, WORKSPACE = "/home/user", "/workspace"
 
 #: Keys of the metadata; those of the caller have _OWN before them.
 _TENANT, _TEMPLATE, _KEY, _PRIVATE, _OWN = "serve.tenant", "serve.template", "serve.key", "serve.private", "own."
-_ID = re.compile(r"[a-z2-7]{26}", re.ASCII)
+_ID = re.compile(ID, re.ASCII)
 
 
 @dataclass(slots=True)
@@ -137,10 +138,9 @@ class Boxes:
         try:
             is_private = options.pop("is_private", False)
             marks = {_TEMPLATE: template, **({_KEY: hashed} if hashed else {}), **({_PRIVATE: "1"} if is_private else {})}
-            box = AsyncSandbox(socket=self._door.options.socket, retry_busy=False,
-                               metadata=marked(tenant, metadata) | marks, **options)
+            box, identity = await self._door.nodes.open(metadata=marked(tenant, metadata) | marks, **options)
             try:
-                found = OpenBox(await box.id(), tenant.id, template, dict(metadata), box, ProcessTable(box),
+                found = OpenBox(identity, tenant.id, template, dict(metadata), box, ProcessTable(box),
                                 is_private=is_private, home=await self._home(options["profile"], box))
             except BaseException:
                 await box.close()
@@ -199,7 +199,7 @@ class Boxes:
 
     async def _attached(self, identity: str) -> OpenBox:
         try:
-            box = await AsyncSandbox.attach(identity, socket=self._door.options.socket, retry_busy=False)
+            box = await self._door.nodes.attach(identity)
             metadata = (await box.info())["metadata"]
         except (SandboxOver, RequestRejected):
             raise missing("The sandbox was not found") from None
@@ -277,7 +277,7 @@ class Boxes:
     async def _all(self) -> list[dict[str, Any]]:
         """The daemon's rows of all sandboxes of this user; those that have ended are forgotten."""
         kept, before, asked_at = list(self._kept.values()), set(self._since), time.monotonic()
-        listed = await AsyncSandbox.list(socket=self._door.options.socket)
+        listed = await self._door.nodes.rows()
         if asked_at > self._asked_at:  # no later one has come before it
             self._listed, self._listed_at, self._asked_at = listed, time.monotonic(), asked_at
             self._since = {identity: owner for identity, owner in self._since.items() if identity not in before}

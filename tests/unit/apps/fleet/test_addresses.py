@@ -29,7 +29,10 @@ def test_a_table_has_more():
 
 
 @pytest.mark.parametrize("given", [
-    "https://a:8443", "unix:relative", "/run/a.sock", "", {"name": "a"}, {"address": 3},
+    "http://192.0.2.1:80", "https://", "https://a:x", "https://u:p@a", "ssh://a",
+    {"address": "https://a", "token": 3},
+    {"address": "unix:/a", "token": "e2b_x"}, {"address": "https://a", "token": "a\nb"}, "unix:relative",
+    "/run/a.sock", "", {"name": "a"}, {"address": 3},
     {"address": "unix:/a", "name": ""}, {"address": "unix:/a", "name": "a\n"}, {"address": "unix:/a", "tags": "gpu"},
     {"address": "unix:/a", "tags": 3}, {"address": "unix:/a", "resources": {"gpu": "8"}},
     {"address": "unix:/a", "resources": {"gpu": -1}}, {"address": "unix:/a", "resources": {"gpu": float("nan")}},
@@ -78,3 +81,20 @@ def test_a_file_that_others_write_is_refused(tmp_path: Path):
 def test_no_nodes_say_where_to_write_them(tmp_path: Path):
     with pytest.raises(BadRequest, match=f"{tmp_path}/.config/leeward/fleet.toml or LEEWARD_FLEET"):
         configured({"HOME": str(tmp_path)})
+
+
+def test_another_machine_is_a_url_with_a_token():
+    found = address_of({"address": "https://a:8443", "token": "e2b_x"})
+
+    assert ("https://a:8443", "https://a:8443") == (found.socket, found.name)
+    assert "e2b_x" == found.socket.token  # type: ignore[attr-defined]  # it is a RemoteHost
+    assert "e2b_x" not in repr(found)
+
+
+def test_tokens_that_everybody_can_read_are_refused(tmp_path: Path):
+    text = 'nodes = [{address = "https://a", token = "e2b_x"}]'
+
+    with pytest.raises(BadRequest, match="chmod 640"):
+        nodes_in(str(written(tmp_path, text, 0o644)))
+    assert [{"address": "https://a", "token": "e2b_x"}] == nodes_in(str(written(tmp_path, text, 0o640)))
+    assert ["https://a"] == nodes_in(str(written(tmp_path, 'nodes = ["https://a"]', 0o644)))

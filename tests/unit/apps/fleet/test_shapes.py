@@ -12,7 +12,7 @@ from leeward.apps.fleet.fleet import Fleet, FleetSandbox, FleetSession
 
 #: What other modules of the fleet call, and programs don't.
 _INNER = {"open", "adopt", "closed", "on_node", "join", "leave", "names", "follow", "place", "opened", "attached",
-          "opened_on", "is_over"}
+          "opened_on", "is_over", "table", "up"}
 
 
 def calls(kind: type, *, own: bool) -> dict[str, list[tuple[str, object]]]:

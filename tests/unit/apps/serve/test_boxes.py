@@ -17,6 +17,7 @@ ONE, OTHER, ENDED = "a" * 26, "b" * 26, "c" * 26
 @pytest.fixture
 def boxes(monkeypatch, tmp_path):
     """The sandboxes of a daemon that lists ONE, of tenant 1, and OTHER, of tenant 2. ENDED has ended."""
+    from leeward.apps.serve import nodes
     from leeward.apps.serve.door import Door, DoorOptions
     from leeward.apps.serve.e2b import boxes
     from leeward.apps.serve.tokens import TokenFile
@@ -63,7 +64,7 @@ def boxes(monkeypatch, tmp_path):
     async def at_once():
         pass
 
-    monkeypatch.setattr(boxes, "AsyncSandbox", Box)
+    monkeypatch.setattr(nodes, "AsyncSandbox", Box)
     monkeypatch.setattr(boxes, "lists", 0, raising=False)
     monkeypatch.setattr(boxes, "answer", at_once, raising=False)
     return boxes.Boxes(Door(TokenFile(str(tmp_path / "tokens")), DoorOptions())), rows

@@ -62,6 +62,7 @@ def test_heads_and_addresses_are_bounded():
     ({"listen": "0.0.0.0:1", "tls_cert": "a"}, "need each other"),
     ({"is_open": True, "listen": "0.0.0.0:1"}, "--open is for"),
     ({"is_open": True, "listen": "0.0.0.0:1", "tls_cert": "a", "tls_key": "b"}, "--open is for"),
+    ({"faces": ("leeward",), "nodes": ["unix:/a"]}, "it is for one daemon"),
     ({"socket": "https://lw.example"}, "is on its machine"), ({}, "there is no token")])
 def test_what_would_be_unsafe_is_refused(tmp_path, options, says):
     from leeward.apps.serve.door import DoorOptions
@@ -69,7 +70,7 @@ def test_what_would_be_unsafe_is_refused(tmp_path, options, says):
     from leeward.apps.serve.tokens import TokenFile
     from leeward.errors import BadRequest
 
-    door = DoorOptions(options.pop("socket", None), options.pop("is_open", False))
+    door = DoorOptions(options.pop("socket", None), options.pop("is_open", False), nodes=options.pop("nodes", None))
     with pytest.raises(BadRequest, match=says):
         checked(DoorCommand(**{"faces": ("run-code",), **options}, door=door), TokenFile(str(tmp_path / "none")))
 

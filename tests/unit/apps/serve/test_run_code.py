@@ -74,5 +74,5 @@ def test_a_job_that_waited_in_vain_may_be_repeated(error):
 
     face = RunCodeFace(SimpleNamespace(check_jobs=lambda _call: None, turn=turn))
     with pytest.raises(ServeProblem) as late:
-        asyncio.run(face._judged(SimpleNamespace(fields=fields, unless_gone=unless_gone), run, {}))
+        asyncio.run(face._judged(SimpleNamespace(fields=fields, unless_gone=unless_gone, headers={}), run, {}))
     assert 504 == late.value.status

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from leeward.apps.serve.tokens import TenantQuota, TokenFile, quota_of
+from leeward.apps.serve.tokens import FLEET, TenantQuota, TokenFile, quota_of
 from leeward.errors import BadRequest
 
 
@@ -119,3 +120,23 @@ def test_a_quota_is_numbers_by_name():
     for words in ({"x": "1"}, {"rate": "-1"}, {"rate": "many"}):
         with pytest.raises(BadRequest):
             quota_of(words)
+
+
+def test_servers_share_quotas_but_for_what_all_count_together(file):
+    token = file.create("one", TenantQuota(sandboxes=10, jobs=5, rate=7, body=9))
+    found = TokenFile(file.path, servers=2)
+    found.look()
+    shared = found.find(token)
+
+    assert (10, 3, 4, 9) == (shared.quota.sandboxes, shared.quota.jobs, shared.quota.rate, shared.quota.body)
+    assert shared == found.by_id(shared.id)
+    found.create("other")
+    assert TenantQuota(sandboxes=10, jobs=5, rate=7, body=9) == file.tenants()[0].quota  # the file has the whole
+
+
+def test_a_token_is_a_fleets_if_it_was_made_so(file):
+    tokens = file.create("one"), file.create("two", fleet=True)
+    file.look()
+
+    assert [False, True] == [file.find(each).fleet for each in tokens]
+    assert quota_of({"jobs": "7"}, FLEET) == replace(FLEET, jobs=7)

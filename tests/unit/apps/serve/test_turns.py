@@ -190,3 +190,31 @@ def test_waiting_jobs_are_bounded(monkeypatch):
             await asyncio.gather(*waiting, return_exceptions=True)
 
     asyncio.run(run())
+
+
+def test_more_turns_are_given_at_once_and_fewer_when_jobs_end():
+    async def run():
+        found, running, ends = Turns(1, 60), set[int](), [asyncio.Event() for _ in range(4)]
+
+        async def job(number):
+            async with found.turn("a"):
+                running.add(number)
+                await ends[number].wait()
+                running.discard(number)
+
+        jobs = [asyncio.ensure_future(job(number)) for number in range(4)]
+        await settled()
+        seen = [(set(running), found.waiting)]
+        found.resize(3)
+        await settled()
+        seen.append((set(running), found.waiting))
+        found.resize(1)
+        for number in range(3):
+            ends[number].set()
+            await settled()
+            seen.append((set(running), found.waiting))
+        ends[3].set()
+        await asyncio.gather(*jobs)
+        return seen
+
+    assert [({0}, 3), ({0, 1, 2}, 1), ({1, 2}, 1), ({2}, 1), ({3}, 0)] == asyncio.run(run())

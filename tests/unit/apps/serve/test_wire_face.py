@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from leeward.wire.requests import OPERATIONS
 pytestmark = pytest.mark.needs("extra-serve")
 
 #: What no such client may ask for: the daemon itself, what others do, and what needs descriptors.
-REFUSED = {"status", "shutdown", "recall", "egress_log", "egress_asks", "egress_answer", "sandbox_dock", "arena", "slot",
+REFUSED = {"shutdown", "recall", "egress_log", "egress_asks", "egress_answer", "sandbox_dock", "arena", "slot",
            "snapshot_export", "snapshot_read", "snapshot_import", "snapshot_write"}
 
 
@@ -22,7 +23,7 @@ def test_each_operation_is_judged():
     """A new one is refused until somebody has thought about it: here, and in the face."""
     from leeward.apps.serve.wire_face import ABOUT_SANDBOXES, ABOUT_SNAPSHOTS, COUNTED, PLAIN
 
-    named = PLAIN | COUNTED | ABOUT_SANDBOXES | ABOUT_SNAPSHOTS | {"execute", "sandbox_list"}
+    named = PLAIN | COUNTED | ABOUT_SANDBOXES | ABOUT_SNAPSHOTS | {"execute", "sandbox_list", "status"}
 
     assert REFUSED == OPERATIONS.keys() - named
     assert named <= OPERATIONS.keys()
@@ -175,6 +176,23 @@ def run(test, **quota):
         await Played(**quota).run(test)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("fleet", [False, True])
+def test_how_busy_the_daemon_is_only_a_fleet_may_ask(fleet):
+    """It says how much other tenants do."""
+    async def load():
+        return {"queued": 3}
+
+    async def test(played):
+        played.tenant = played._connection._call.tenant = replace(played.tenant, fleet=fleet)
+        played._connection._door.nodes = SimpleNamespace(load=load)
+        await played.says(id=1, op="status")
+        told = [each.get("ok") or each["error"]["kind"] for each in played.given]
+        assert [{"queued": 3} if fleet else "forbidden"] == told
+        assert ["keep_results"] == played.ops()  # none of it is forwarded
+
+    run(test)
 
 
 def test_requests_about_a_job_wait_for_its_turn_with_it():

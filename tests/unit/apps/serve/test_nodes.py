@@ -1,0 +1,96 @@
+"""Nodes behind a server: their marks, and what callers learn of them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from leeward.errors import Busy, DaemonAway, DaemonError, RequestRejected, SandboxOver
+
+pytestmark = pytest.mark.needs("extra-serve")
+
+
+def nodes_of(*nodes):
+    from leeward.apps.serve.door import DoorOptions
+    from leeward.apps.serve.nodes import DoorNodes
+
+    return DoorNodes(DoorOptions(nodes=nodes))
+
+
+def test_a_mark_is_letters_of_ids():
+    from leeward.apps.serve.nodes import ID, mark_of
+
+    marks = {mark_of(f"https://node-{number}") for number in range(1000)}
+
+    assert 1000 == len(marks)
+    assert all(re.fullmatch(ID, "a" * 26 + mark) for mark in marks)
+    assert not re.fullmatch(ID, "a" * 30)
+
+
+def test_an_id_names_a_node_of_this_server_or_nothing():
+    from leeward.apps.serve.nodes import mark_of
+
+    found = nodes_of({"address": "unix:/a", "name": "a"}, {"address": "https://b", "name": "b", "token": "t"})
+
+    assert ("b", "s" * 26) == found._place("s" * 26 + mark_of("b"))
+    for identity in ("s" * 26, "s" * 26 + mark_of("c"), mark_of("b"), ""):
+        with pytest.raises(SandboxOver):
+            found._place(identity)
+
+
+def test_two_nodes_of_one_name_are_refused():
+    with pytest.raises(RequestRejected, match="two nodes are called"):
+        nodes_of("unix:/a", "unix:/a")
+
+
+@pytest.mark.parametrize(("reasons", "kind", "text"), [
+    ({"secret": "is draining", "b": "has 3 requests waiting for 1 workers"}, Busy, "no node has room (draining: 1, full: 1)"),
+    ({"secret": "is draining", "b": "doesn't answer"}, DaemonAway, "no node has room (away: 1, draining: 1)")])
+def test_callers_learn_how_many_and_no_name(reasons, kind, text):
+    from leeward.apps.fleet.errors import NoNodeFits
+    from leeward.apps.serve.nodes import _told
+    from leeward.apps.serve.problems import problem_of
+
+    with pytest.raises(kind) as told, _told():
+        raise NoNodeFits(reasons)
+
+    problem = problem_of(told.value)
+    assert (429 if kind is Busy else 503, {"Retry-After": "1"}, text) == (problem.status, problem.headers, problem.message)
+
+
+@pytest.mark.parametrize("may_have_run", [False, True])
+def test_a_lost_job_says_whether_it_may_have_run(may_have_run):
+    from leeward.apps.fleet.errors import NodeLost
+    from leeward.apps.serve.nodes import _told
+
+    with pytest.raises(DaemonError, match=r"^node_lost: ") as told, _told():
+        raise NodeLost("secret", may_have_run)
+
+    assert may_have_run == told.value.may_have_run == ("Idempotency-Key" in str(told.value))
+    assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize("reason", ["node_lost", "drained"])
+def test_a_sandbox_that_is_over_names_no_node(reason):
+    from leeward.apps.serve.problems import problem_of
+
+    problem = problem_of(SandboxOver(f"{reason}: 'secret' doesn't answer any more", reason))
+
+    assert 404 == problem.status
+    assert problem.message.startswith(f"{reason}: the sandbox's node")
+
+
+def test_who_asks_for_health_asks_the_daemon_once_a_second():
+    async def main():
+        nodes, asked = nodes_of("unix:/a"), []
+
+        async def workers():
+            asked.append(1)
+            return 2
+
+        nodes.workers = workers
+        return [await nodes.healthy() for _ in range(100)], len(asked)
+
+    assert ([True] * 100, 1) == asyncio.run(main())
