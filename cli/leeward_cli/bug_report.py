@@ -48,7 +48,8 @@ def report(path: str) -> dict[str, Any]:
     os.environ[autostart.VARIABLE] = "0"  # a daemon that was started for the report would know nothing
     return {
         "versions": {"leeward": __version__, "python": sys.version, "executable": sys.executable,
-                     "kernel": platform.version(), "release": platform.release(), "machine": platform.machine(), "libc": " ".join(platform.libc_ver()),
+                     "kernel": platform.version(), "release": platform.release(), "machine": platform.machine(),
+                     "libc": " ".join(platform.libc_ver()),
                      **{name: _version(name) for name in ("cffi", "click", "msgpack", "structlog")}},
         "variables": variables,
         "doctor": _or_error(_doctor),
