@@ -26,17 +26,25 @@ sys.exit(main())
 """
 
 
+def _lacking(compiler: list[str]) -> str:
+    """What the shim can't be compiled without and isn't there, as Debian calls it."""
+    there = {"gcc": shutil.which(compiler[0]), "python3-dev": Path(sysconfig.get_path("include"), "Python.h").exists()}
+    return ", no ".join(name for name, found in there.items() if not found)
+
+
 class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks the configuration's type
     """Runs build_ffi.py and tells hatchling what came out of it."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build before hatchling collects files; *version* is "editable", or "standard" for a wheel."""
+        # By path: the project's folder is not on sys.path while a front end builds.
+        shim = runpy.run_path(str(Path(self.root) / "build_ffi.py"))
+        if lacking := _lacking(shim["compiler"]()):
+            sys.exit(f"leeward: no {lacking} to compile it with; a wheel needs none: pip install --only-binary leeward leeward")
         self._work = tempfile.mkdtemp(prefix="leeward-wheel-")
         client = runpy.run_path(str(Path(self.root) / "build_client.py"))
         sdk = Path(self.root) / client["SDK"] if version == "editable" else Path(self._work) / "sdk"
         build_data["shared_scripts"][str(self._client(client, sdk))] = "leeward"
-        # By path: the project's folder is not on sys.path while a front end builds.
-        shim = runpy.run_path(str(Path(self.root) / "build_ffi.py"))
         if version == "editable":
             shim["build"]()
             return

@@ -22,6 +22,7 @@ PAGES = {
     "README.md": "readme.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
+    "SKILL.md": "skill.md",
     "tests/escapes/CATALOGUE.md": "attacks.md",
 }
 #: Files of the checkout by their pages.

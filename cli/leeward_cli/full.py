@@ -28,7 +28,7 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
         "config": "library", "completion": ""}),
     "looking": ("Look", {
         "status": "", "ping": "", "top": "top", "logs": "logs", "explain": "logs", "doctor": "doctor",
-        "selftest": "selftest.command", "bench": "bench.report", "help": ""}),
+        "selftest": "selftest.command", "bench": "bench.report", "bug-report": "bug_report", "help": ""}),
 }
 
 #: The file of each command that isn't in this one.

@@ -113,6 +113,21 @@ def test_the_suite_passes_with_the_documented_flags(make: Make, profile: dict[st
     assert 0 == done.returncode, done.stdout + done.stderr
 
 
+def test_the_cure_that_the_doctor_prints_is_all_that_it_takes(make: Make, profile: dict[str, Any]) -> None:
+    """By hand, as for an engine without a name: with the defaults nothing starts, with the printed line a job runs."""
+    container = make(seccomp=DOCKER_LIKE)
+    (container.folder / "leeward-seccomp.json").write_text(json.dumps(profile))
+    refused = container.run("leeward run 'print(6 * 7)'; GITLAB_CI=true leeward doctor --json; leeward doctor --json")
+    of_gitlab, plain = (json.loads(line) for line in refused.stdout.splitlines() if line.startswith("{"))
+    told = {about["have"]: about["cure"] for found in (of_gitlab, plain) for about in found["features"]
+            if "container" == about["name"]}
+
+    assert ["a container of an OCI runtime, of GitLab CI", "a container of an OCI runtime"] == list(told)
+    assert "42" not in refused.stdout.splitlines()
+    subprocess.run(told["a container of an OCI runtime"], shell=True, cwd=container.folder, check=True)
+    assert "42\n" == container.run("leeward run 'print(6 * 7)'").stdout
+
+
 ENGINES = ["runc", pytest.param("crun", marks=pytest.mark.needs("crun"))]
 
 #: Of a daemon that is started from a shell: version 2 lets nobody be in the group that a daemon divides.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from kit.features import ROOT
+from kit.live_daemon import LiveDaemon
+from kit.served import Served, client_python
 
 README, USING = ((ROOT / page).read_text() for page in ("README.md", "docs/using.md"))
 
@@ -51,6 +55,30 @@ def test_the_first_commands_print_what_the_readme_shows(reader):
 
     assert shown == printed
     assert len(shown) == 3
+
+
+@pytest.mark.needs("client-e2b", "extra-serve")
+def test_a_program_of_e2b_s_own_client_works_as_it_is(tmp_path):
+    line, shown = re.search(r"```console\n\$ python -c '(import e2b.*)'\n(.*?)```", README, re.DOTALL).groups()
+    with LiveDaemon(tmp_path, "--pool-size", "1") as daemon, Served(daemon.socket, tmp_path, "e2b") as served:
+        env = {**os.environ, "E2B_API_URL": served.url, "E2B_SANDBOX_URL": served.url, "E2B_API_KEY": served.token}
+        done = subprocess.run([client_python("e2b"), "-W", "ignore", "-c", line], env=env, capture_output=True, text=True,
+                              check=False, timeout=60)
+
+    assert shown.strip() == done.stdout.strip(), done.stderr
+
+
+def test_the_recording_is_of_the_same_commands():
+    """And the picture is made of it: what it shows is what ran, of which only the seconds differ."""
+    recorder = runpy.run_path(str(ROOT / "docs/record_terminal.py"))
+    text = recorder["CAST"].read_text()
+    shown = "".join(data for _, _, data in map(json.loads, text.splitlines()[1:])).replace("\r\n", "\n")
+    picture = (ROOT / "docs/first-commands.svg").read_text()
+
+    assert re.search(r"```console\n(.*?)```", README, re.DOTALL)[1] == re.sub(r"after 1\.\d+ s", "after 1 s", shown)
+    assert recorder["svg"](text) == picture
+    assert len(picture) < 200_000
+    assert re.search(r"!\[[^]]+\]\(docs/first-commands\.svg\)", README)
 
 
 def test_the_client_s_example_works(reader):

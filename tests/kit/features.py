@@ -376,6 +376,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "kubernetes": lambda: _environment("kubernetes"),
     "client-crewai-tools": lambda: _environment("client-crewai-tools"),
     "client-litellm": lambda: _environment("client-litellm"),
+    "installers": lambda: present(any((ROOT / ".venv-installers").glob(".wheels-*"))),  # by ./dev test
     "client-e2b": lambda: _environment("client-e2b"),
     "client-langchain-e2b": lambda: _environment("client-langchain-e2b"),
     "client-openai-agents": lambda: _environment("client-openai-agents"),

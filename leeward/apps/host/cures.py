@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from leeward.apps.host.facts import Facts, HostKernel, Runtime
+from leeward.apps.host.facts import Facts, HostKernel, Runtime, Service
 from leeward.spec.tools import package_of
 
 #: The names that the lines give to the files which `leeward doctor --profile` prints.
@@ -82,6 +82,37 @@ _OPTIONS: dict[str, dict[Runtime, str]] = {
         Runtime.OCI: _jq('.process.capabilities |= map_values(. + ["CAP_CHOWN"] | unique)'),
     },
 }
+
+
+#: For those who can't give the engine a file.
+_OPEN = ("--security-opt seccomp=unconfined", "--security-opt systempaths=unconfined", "--security-opt apparmor=unconfined")
+#: All options at once, in the file of whoever starts the container.
+_CONTAINERS: dict[str, str] = {
+    Service.ACTIONS: f"jobs.JOB.container.options: --user 1001 {' '.join(_OPEN)}  # in the workflow; or no container",
+    Service.GITLAB: 'security_opt = ["seccomp=unconfined", "systempaths=unconfined", "apparmor=unconfined"]'
+                    "  # under [runners.docker] of the runner's config.toml, and an image with another user than root",
+    Service.CODESPACES: f'"runArgs": [{", ".join(f"{chr(34)}{each}{chr(34)}" for each in " ".join(_OPEN).split())}]'
+                        "  # in .devcontainer/devcontainer.json, and rebuild the container",
+    Service.COLAB: "export LEEWARD_HOST=ssh://ME@HOST  # a daemon elsewhere: nobody can change this container's options",
+    Runtime.DOCKER: f"docker run --user 1000:1000 --security-opt seccomp={SECCOMP_FILE} --security-opt"
+                    " systempaths=unconfined --security-opt apparmor=unconfined --cgroupns=private --security-opt"
+                    " writable-cgroups=true IMAGE",
+    Runtime.PODMAN: f"podman run --user 1000:1000 --security-opt seccomp={SECCOMP_FILE} --security-opt unmask=ALL"
+                    " --security-opt label=disable --cgroupns=private IMAGE",
+    Runtime.KUBERNETES: 'spec: {hostUsers: false, containers: [{securityContext: {runAsUser: 1000, procMount: Unmasked,'
+                        f' appArmorProfile: {{type: Unconfined}}, seccompProfile: {{type: Localhost, localhostProfile:'
+                        f' {SECCOMP_FILE}}}}}}}]}}',
+    Runtime.OCI: "jq --slurpfile seccomp " + SECCOMP_FILE + """ '.process.user={"uid":1000,"gid":1000} |"""
+                 " .linux.maskedPaths=[] | .linux.readonlyPaths=[] | .linux.seccomp=$seccomp[0]'"
+                 " config.json >new.json && mv new.json config.json",
+}
+
+
+def container(facts: Facts) -> str:
+    """Return the options for all that a container refuses, or "" on a machine that is none."""
+    alone = not facts.engine and facts.service in ("", Service.ACTIONS, Service.GITLAB)  # their virtual machines
+    other = facts.kernel is HostKernel.GVISOR and not facts.service  # no option makes a Linux of it
+    return "" if alone or other else _CONTAINERS.get(facts.service) or _CONTAINERS.get(facts.engine, "")
 
 
 def option(facts: Facts, subject: str) -> str:

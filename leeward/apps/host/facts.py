@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import errno
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -65,6 +65,27 @@ class Runtime(enum.StrEnum):
     OCI = "an OCI runtime"  # runc, crun and others, without a known engine
 
 
+class Service(enum.StrEnum):
+    """Who runs the container or the machine, as far as variables say so: there its own file has the engine's options."""
+
+    NONE = ""
+    ACTIONS = "GitHub Actions"
+    GITLAB = "GitLab CI"
+    CODESPACES = "GitHub Codespaces"
+    COLAB = "Google Colab"
+
+
+#: The variable that each sets; the first one counts.
+VARIABLES = {"CODESPACES": Service.CODESPACES, "GITHUB_ACTIONS": Service.ACTIONS, "GITLAB_CI": Service.GITLAB,
+             "COLAB_RELEASE_TAG": Service.COLAB}
+
+
+def service_of(names: Iterable[str]) -> Service:
+    """Who has set these variables."""
+    there = set(names)
+    return next((service for name, service in VARIABLES.items() if name in there), Service.NONE)
+
+
 class HostKernel(enum.StrEnum):
     """The kind of kernel."""
 
@@ -89,6 +110,7 @@ class _Kept:
     passed_over: tuple[tuple[str, str], ...]  # better drivers, and why they don't work
     tools_missing: tuple[str, ...] = ()  # commands of `workdir` that the host lacks
     descriptors: int | None = None  # the hard limit of this process; None if unknown
+    service: str = Service.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,13 +42,24 @@ class Feature:
 
 def judge(facts: Facts) -> list[Feature]:
     """Return the features of a host with these *facts*, with cures. Pure."""
-    return [
-        _kernel(facts), _modules(facts), _root(facts), _user_namespaces(facts),
+    found = [
+        _modules(facts), _root(facts), _user_namespaces(facts),
         *(_namespace(facts, name) for name in NAMESPACES),
         _proc(facts), _landlock(facts), _notification(facts), _cgroup(facts), _sealed(facts),
         _executable(facts), _io_uring(facts), _snapshot(facts), _descriptors(facts),
         _tools(facts),
     ]
+    return [_kernel(facts), *_container(facts, found), *found]
+
+
+def _container(facts: Facts, found: list[Feature]) -> list[Feature]:
+    """Name the container, and the one cure for all that stops leeward in it; nothing on a machine of one's own."""
+    have = ", of ".join(filter(None, (facts.engine and f"a container of {facts.engine}", facts.service)))
+    if not have:
+        return []
+    cure = cures.container(facts) if any(feature.stops for feature in found) else ""
+    return [Feature("container", Support.LIMITED, have, "refuses some of what stops below", cure) if cure else
+            Feature("container", Support.OK, have)]
 
 
 def _stops(name: str, have: str, why: str, cure: str) -> Feature:

@@ -22,7 +22,7 @@ from leeward._native.memfd import memory_file
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
 from leeward._native.steps import Call, Table, returns
-from leeward.apps.host.facts import FILES, MOUNTS, Record, error_name
+from leeward.apps.host.facts import FILES, MOUNTS, Record, error_name, service_of
 from leeward.errors import KernelRefusal, LeewardError, Unsupported
 from leeward.isolation import interpreter
 from leeward.isolation.cgroup.choose import choose
@@ -67,7 +67,7 @@ def look() -> Record:
         refusals={name: error_name(code) for name, code in tried.items() if code},
         landlock=abi, wait_killable=_notification(), driver=driver, driver_detail=detail, passed_over=passed_over,
         capabilities=_capabilities(), tools_missing=_tools_missing(),
-        descriptors=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        descriptors=resource.getrlimit(resource.RLIMIT_NOFILE)[1], service=service_of(os.environ),
     )
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from leeward.apps.host import features
-from leeward.apps.host.facts import FIRST_IDS, HostKernel, Record, Runtime, facts_of, from_object
+from kit.features import ROOT
+from leeward.apps.host import cures, features
+from leeward.apps.host.facts import FIRST_IDS, HostKernel, Record, Runtime, facts_of, from_object, service_of
 from leeward.apps.host.findings import Feature, Support
 from leeward.daemon.worker.idmaps import CONTAINER_UID_BASE, WORKER_UID_BASE
 
@@ -177,3 +178,40 @@ def test_a_record_survives_a_file():
     assert one == from_object(json.loads(json.dumps(dataclasses.asdict(one))))
     with pytest.raises(TypeError):
         from_object({"machine": "x86_64"})
+
+
+DOCKER = "docker-20.10-defaults"
+
+
+@pytest.mark.parametrize(("names", "engine", "have", "cure"), [
+    ((), True, "a container of docker", "docker run --user 1000:1000 --security-opt seccomp=leeward-seccomp.json"),
+    (("GITHUB_ACTIONS", "CI"), True, "a container of docker, of GitHub Actions", "jobs.JOB.container.options: --user"),
+    (("GITLAB_CI",), True, "a container of docker, of GitLab CI", 'security_opt = ["seccomp=unconfined", "system'),
+    (("CODESPACES", "GITHUB_ACTIONS"), True, "a container of docker, of GitHub Codespaces",
+     '"runArgs": ["--security-opt", "seccomp=unconfined", '),
+    (("COLAB_RELEASE_TAG",), False, "Google Colab", "export LEEWARD_HOST="),
+    (("GITHUB_ACTIONS",), False, "GitHub Actions", ""),
+])
+def test_the_container_is_named_with_its_own_cure(names: tuple[str, ...], engine: bool, have: str, cure: str) -> None:
+    """By what its service has set, for what an engine's defaults refuse; a service's own machine has no engine's options."""
+    seen = record(DOCKER)
+    files = seen.files if engine else {path: text for path, text in seen.files.items()
+                                         if path not in ("/.dockerenv", "/proc/self/mountinfo")}
+    found = features(dataclasses.replace(seen, service=service_of(names), files=files))
+    (told,) = [feature for feature in found if "container" == feature.name]
+
+    assert have == told.have
+    assert told.cure.startswith(cure)
+    assert bool(cure) == bool(told.cure)
+
+
+def test_a_machine_of_ones_own_is_no_container() -> None:
+    assert "container" not in [feature.name for feature in features(record("debian-6.12-lsm"))]
+
+
+def test_the_page_on_containers_has_each_cure() -> None:
+    """But for what stands behind a #, which the page says in its own words."""
+    page = " ".join((ROOT / "docs/containers.md").read_text().replace("\\\n", " ").split())
+
+    assert [] == [line for line in (" ".join(cure.partition("  #")[0].split()) for cure in cures._CONTAINERS.values())
+                  if line not in page]

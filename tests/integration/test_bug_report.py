@@ -1,0 +1,65 @@
+"""`leeward bug-report`: what is in the file, and what isn't."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kit.live_daemon import LiveDaemon, command, environment
+from leeward_cli.bug_report import hidden
+
+CONFIG = """\
+pool_size = 1
+environments_index = "https://me:s3cret-login@index.example/simple"
+[profiles.build]
+variables = { TOKEN = "s3cret-variable" }
+[egress.api]
+allow = ["api.example:443"]
+secrets = { KEY = { from = "command:echo s3cret-command", hosts = ["api.example:443"], in = ["header"] } }
+"""
+
+
+def test_the_report_has_what_a_fault_needs_and_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / ".config/leeward/config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(CONFIG)
+    file.chmod(0o600)
+    own = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "", "LEEWARD_TOKEN": "s3cret-token"}
+    with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
+        daemon.run("exec", "--label", "s3cret-label", "--timeout", "1", "print('s3cret-output')\nwhile True: pass")
+        done, again = (subprocess.run(command("bug-report", "r.json"), env=environment(daemon.socket, **own), cwd=tmp_path,
+                                      stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+                       for _ in range(2))
+    text = (tmp_path / "r.json").read_text()
+    found = json.loads(text)
+
+    assert b"r.json: " in done.stdout, done.stderr
+    assert 0o600 == (tmp_path / "r.json").stat().st_mode & 0o777
+    assert (1, b"Error: r.json: File exists\n") == (again.returncode, again.stderr)
+    assert {"versions", "variables", "doctor", "configuration", "daemon", "ends"} == set(found)
+    assert "LEEWARD_TOKEN" in found["variables"]
+    assert "kernel" == found["doctor"]["features"][0]["name"]
+    assert 'environments_index = "https://...@index.example/simple"' in found["configuration"]
+    assert ["timed_out"] == [row["outcome"] for row in found["ends"]]
+    assert "pool" in str(found["daemon"])
+    assert "s3cret" not in text
+
+
+def test_without_a_daemon_the_rest_is_there(tmp_path: Path) -> None:
+    done = subprocess.run(command("bug-report", "-"), env=environment(tmp_path / "none.sock"), stdin=subprocess.DEVNULL,
+                          capture_output=True, timeout=60, check=True)
+    found = json.loads(done.stdout)
+
+    assert "error" in found["daemon"]
+    assert found["doctor"]["features"]
+
+
+@pytest.mark.parametrize(("line", "shown"), [
+    ('secrets = {"A" = {"from" = "env:A"}}', 'secrets = "hidden"'), ("variables = {}", "variables = {}"),
+    ('mirror = "http://u:p@h/"', 'mirror = "http://...@h/"'), ("pool_size = 1", "pool_size = 1"),
+])
+def test_what_is_hidden_of_a_configuration(line: str, shown: str) -> None:
+    assert shown == hidden(line)

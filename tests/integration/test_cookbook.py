@@ -1,0 +1,44 @@
+"""Each program of docs/cookbook.md prints what stands below it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kit.features import ROOT
+from kit.installing import prints
+from kit.live_daemon import LiveDaemon, environment
+
+PAGE = (ROOT / "docs/cookbook.md").read_text()
+RECIPES = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n?)*)", PAGE, re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("cookbook"), "--pool-size", "2") as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize("title", RECIPES)
+def test_a_recipe_prints_what_the_page_shows(daemon: LiveDaemon, tmp_path: Path, title: str) -> None:
+    code, shown = (re.search(rf"^```{kind}\n(.*?)^```", RECIPES[title], re.MULTILINE | re.DOTALL)
+                   for kind in ("python", "text"))
+    assert code is not None
+    assert shown is not None
+    done = subprocess.run([sys.executable, "-c", code[1]], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=100, check=False,
+                          env=environment(daemon.socket, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"))
+
+    assert 0 == done.returncode, done.stderr
+    assert prints(shown[1], done.stdout), done.stdout
+
+
+def test_there_are_twenty_of_ten_to_thirty_lines() -> None:
+    assert 20 == len(RECIPES) == PAGE.count("```python")
+    assert all(5 <= text.count("\n") <= 45 for text in RECIPES.values())

@@ -1,0 +1,143 @@
+"""A stranger's first minutes: leeward installed from an index of wheels, by an ordinary user with an empty home."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kit import installing
+from kit.features import ROOT
+from kit.installing import Stranger
+from kit.ordinary_user import OrdinaryUser
+from kit.skip_policy import require
+
+pytestmark = pytest.mark.needs("installers", "system-python", "compiler")
+
+LONG = bool(os.environ.get("LEEWARD_LONG"))
+EXEC = "exec 'print(6 * 7)'"
+#: What each takes, all together; half of it on an idle machine.
+FIRST_MINUTES_S = 300
+
+
+@pytest.fixture(scope="module")
+def programs(open_folder: Path) -> Path:
+    return installing.tools(open_folder / "installers")
+
+
+@pytest.fixture(scope="module")
+def url(wheel: Path, open_folder: Path) -> Iterator[str]:
+    folder = open_folder / "index"
+    folder.mkdir()
+    with installing.index(installing.FOLDER / "wheels", wheel, folder) as url:
+        yield url
+
+
+@pytest.fixture
+def stranger(ordinary_user: OrdinaryUser, programs: Path, url: str, open_folder: Path) -> Stranger:
+    home = Path(tempfile.mkdtemp(prefix="h", dir=open_folder))
+    (home / "run").mkdir(mode=0o700)
+    for folder in (home, home / "run"):
+        os.chown(folder, ordinary_user.uid, ordinary_user.gid)
+    return Stranger(ordinary_user, home, {
+        "HOME": str(home), "XDG_RUNTIME_DIR": str(home / "run"), "UV_DEFAULT_INDEX": url, "PIP_INDEX_URL": url,
+        "PIP_CONFIG_FILE": "/dev/null", "PATH": f"{home}/.local/bin:{programs}:/usr/local/bin:/usr/bin:/bin"})
+
+
+@pytest.mark.timeout(2 * FIRST_MINUTES_S)
+def test_the_first_five_minutes(stranger: Stranger, capfd: pytest.CaptureFixture[str]) -> None:
+    """The page is the script: each line is typed, and prints what stands below it. The times are shown."""
+    rows = installing.blocks(ROOT / "docs/start.md")
+    typed = stranger.types([line for line, _ in rows])
+
+    with capfd.disabled():
+        print("", *(f"{each.seconds:6.2f} s  {each.line}" for each in typed), sep="\n")
+        print(f"{sum(each.seconds for each in typed):6.2f} s  all of the first minutes")
+    for (line, shown), each in zip(rows, typed, strict=True):
+        assert installing.prints(shown, each.printed), f"$ {line}\n{each.printed}"
+    assert sum(each.seconds for each in typed) < FIRST_MINUTES_S
+
+
+@pytest.fixture(scope="module")
+def npm_package(wheel: Path, open_folder: Path) -> Path:
+    require("node")
+    pack: Callable[[Path, Path], Path] = runpy.run_path(str(ROOT / "packaging/npm.py"))["pack"]
+    return pack(wheel.parent, open_folder)
+
+
+@pytest.mark.parametrize("lacks", ["", "uv", "uv and pipx", "Python"] if LONG else ["uv and pipx"])
+@pytest.mark.timeout(4 * installing.PATIENCE_S)
+def test_npx_runs_leeward_by_what_there_is(stranger: Stranger, npm_package: Path, lacks: str) -> None:
+    """uv, else pipx, else pip; the next time by the C client alone. With nothing it says what is missing."""
+    hidden = {"uv": ("uvx",), "uv and pipx": ("uvx", "pipx"), "Python": ("uvx", "pipx", "python3")}.get(lacks, ())
+    cover = stranger.home / "programs"
+    cover.mkdir()
+    for folder in filter(os.path.isdir, stranger.environment["PATH"].split(":")):
+        for path in Path(folder).iterdir():
+            if path.name not in hidden and not (cover / path.name).is_symlink():
+                (cover / path.name).symlink_to(path)
+    line = f"PATH={cover} npx --yes --offline --package={npm_package} leeward {EXEC}"
+    typed = stranger.types([line] if lacks else [line, line])
+
+    if lacks == "Python":
+        assert "leeward: needs uv, pipx, or Python 3.11 or newer with venv and pip; install one of these" in typed[0].printed
+        assert 1 == typed[0].status
+    else:
+        assert all("42" in each.printed.splitlines() for each in typed), typed  # npm may add a notice
+
+
+#: What the page names beside uv, each in a home of its own; the default run has one.
+WAYS = {
+    "pip": ["python3 -m venv env && env/bin/pip install -q leeward", f"env/bin/leeward {EXEC}"],
+    "pipx": ["pipx install leeward >log 2>&1", f"leeward {EXEC}"],
+    "all": ["uv tool install -q 'leeward[all]'", f"leeward {EXEC}", "leeward serve token create me | grep -c e2b_"],
+}
+
+
+@pytest.mark.timeout(4 * installing.PATIENCE_S)
+@pytest.mark.parametrize("way", WAYS if LONG else ["pip"])
+def test_another_way_to_install_it(stranger: Stranger, way: str) -> None:
+    typed = stranger.types(WAYS[way])
+
+    assert "42" == typed[1].printed.splitlines()[-1], typed
+    assert [0] * len(typed) == [each.status for each in typed], typed
+
+
+def pythons() -> list[Path]:
+    """The machine's other versions, each with the wheels that it needs."""
+    found = (shutil.which(f"python3.{minor}") for minor in (12, 13, 14))
+    asks = "import sys; print(sys.base_prefix)"
+    folders = {subprocess.run([each, "-c", asks], capture_output=True, text=True, check=False).stdout.strip()
+               for each in found if each}
+    return [Path(folder) for folder in sorted(folders - {""})]
+
+
+if LONG:
+    @pytest.mark.timeout(4 * installing.PATIENCE_S)
+    @pytest.mark.parametrize("python", pythons(), ids=lambda path: path.name)
+    def test_another_version_of_python(stranger: Stranger, open_folder: Path, python: Path) -> None:
+        """One in a folder of the user's, as uv fetches them; copied, since root's home is closed."""
+        shutil.copytree(python, stranger.home / "python", symlinks=True)
+        typed = stranger.types([f"uvx --python {stranger.home}/python/bin/python3 leeward {EXEC}",
+                                "$(ls .cache/uv/archive-v0/*/bin/leeward) exec 'import sys; print(sys.version)'"])
+
+        assert "42" == typed[0].printed.splitlines()[-1], typed
+        assert typed[1].printed.startswith(python.name.rpartition(".")[0]), typed
+
+
+def test_without_a_compiler_the_error_is_one_line(tmp_path: Path) -> None:
+    """Of whatever builds it; installers put their own frame around that."""
+    done = subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=False,
+                          env={**os.environ, "CC": "/no/gcc"}, capture_output=True, text=True)
+
+    assert (1, "") == (done.returncode, done.stdout)
+    assert "leeward: no gcc to compile it with; a wheel needs none: pip install --only-binary leeward leeward" == (
+        done.stderr.strip())
+    assert 1 == done.stderr.count("\n")
