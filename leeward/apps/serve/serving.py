@@ -41,8 +41,8 @@ from leeward.apps.serve.tokens import TokenFile
 from leeward.errors import BadRequest, told_with_place
 from leeward.spec.paths import RemoteHost, client_socket
 
-#: The faces, by name, with the module that has their routes.
-FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code",
+#: The faces, by name, with the module that has their routes. Routes are tried in this order: first those of many short calls.
+FACES = {"run-code": "leeward.apps.serve.run_code", "e2b": "leeward.apps.serve.e2b.control",
          "mcp": "leeward.apps.serve.mcp_face", "leeward": "leeward.apps.serve.wire_face", "ports": ""}
 
 #: Those with WebSockets.
@@ -81,8 +81,8 @@ class DoorCommand:
 
 
 def application(door: Door, faces: Sequence[str], names: Sequence[str] = (), origins: Sequence[str] = ()) -> ASGIApp:
-    routes: list[BaseRoute] = [route for face in faces if FACES[face]
-                               for route in import_module(FACES[face]).routes(door)]
+    routes: list[BaseRoute] = [route for face, module in FACES.items() if module and face in faces
+                               for route in import_module(module).routes(door)]
     routes += health(door.nodes)
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
     app.router.redirect_slashes = False
