@@ -197,9 +197,20 @@ class CountedProtocol(DoorProtocol):
             self.use = None
 
 
-def sockets_of(faces: Sequence[str]) -> Literal["websockets-sansio", "none"]:
+def sockets_of(faces: Sequence[str]) -> type[asyncio.Protocol] | Literal["none"]:
     """What uvicorn serves WebSockets with."""
-    return "none" if WITH_SOCKETS.isdisjoint(faces) else "websockets-sansio"
+    if WITH_SOCKETS.isdisjoint(faces):
+        return "none"
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol  # with the faces
+
+    class DoorSocket(WebSocketsSansIOProtocol):
+        def shutdown(self) -> None:
+            try:
+                super().shutdown()
+            except AssertionError:  # it answers a client that has ended its side, and the others would stay
+                self.transport.abort()
+
+    return DoorSocket
 
 
 class _BoundedLog(logging.Filter):
@@ -270,6 +281,21 @@ def bind(host: str, port: int) -> sockets.socket:
     return made
 
 
+def _log_to_stderr(calls: bool) -> None:
+    # No other logger has a handler: the parser of forms tells of bytes that callers have sent.
+    logging.getLogger().addHandler(logging.NullHandler())
+    shown_lines = logging.StreamHandler()
+    shown_lines.setFormatter(logging.Formatter("leeward serve: %(message)s"))
+    shown_lines.addFilter(_BoundedLog())
+    for name in ("leeward.serve", "uvicorn.error", "asyncio"):
+        logging.getLogger(name).addHandler(shown_lines)
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if calls:
+        CALLS.addHandler(logging.StreamHandler())
+        CALLS.setLevel(logging.INFO)
+        CALLS.propagate = False
+
+
 def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
     """Serve until SIGTERM or SIGINT; *ready* is called with the URL. BadRequest if the options don't fit together."""
     tokens = TokenFile(options.tokens, options.servers)
@@ -280,18 +306,7 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
     listener = bind(host, port)
     port = listener.getsockname()[1]
     scheme = "https" if options.tls_cert else "http"
-    # No other logger has a handler: the parser of forms tells of bytes that callers have sent.
-    logging.getLogger().addHandler(logging.NullHandler())
-    shown_lines = logging.StreamHandler()
-    shown_lines.setFormatter(logging.Formatter("leeward serve: %(message)s"))
-    shown_lines.addFilter(_BoundedLog())
-    for name in ("leeward.serve", "uvicorn.error", "asyncio"):
-        logging.getLogger(name).addHandler(shown_lines)
-        logging.getLogger(name).setLevel(logging.WARNING)
-    if options.log_calls:
-        CALLS.addHandler(logging.StreamHandler())
-        CALLS.setLevel(logging.INFO)
-        CALLS.propagate = False
+    _log_to_stderr(options.log_calls)
     shown = f"[{host}]" if ":" in host else host
     domain = options.door.domain or f"localhost:{port}"
     ended_by = list[int]()
