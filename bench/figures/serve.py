@@ -18,8 +18,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,6 +38,7 @@ from leeward_cli.bench.spent import clock, spent
 
 #: Programs of a turn for the rate, and connections at once; connections of a flood; those that are idle.
 _PROGRAMS, _CALLERS, _FLOOD, _IDLE = 400, 4, 32, 2000
+_NOTHING = "a call that does nothing"
 #: Programs of a turn with SandboxFusion's own server.
 _THEIRS = 60
 _FRAME = json.dumps({"process": {"cmd": "/bin/true"}}).encode()
@@ -66,6 +68,10 @@ class _Served:
         answer = self.ask("POST", "/run_code", {"code": CODE, "language": "python"})
         if answer["status"] != "Success":
             raise LeewardError(f"bench: a program ended as {answer['status']}")
+
+    def nothing(self) -> None:
+        """A call that needs no daemon: what any server like this one takes."""
+        self.ask("GET", "/v2/sandboxes?state=paused")
 
     def cell(self, headers: dict[str, str]) -> None:
         self.ask("POST", "/execute", {"code": "1"}, **headers)
@@ -126,24 +132,42 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
             Sandbox(socket=path, profile="workdir") as box:
         served, kernel = server.connection(), box.kernel()
         inside = served.create()
-        found = in_turn([
-            CalledSubject("a program by the client", lambda: _ran(client.execute(CODE))),
-            CalledSubject("a program by /run_code", served.run),
-            CalledSubject("a cell by the client", lambda: _ran(kernel.execute("1"))),
-            CalledSubject("a cell by E2B's /execute", lambda: served.cell(inside)),
-            CalledSubject("a sandbox and a command by the client", lambda: _begin(path)),
-            CalledSubject("a sandbox and a command by E2B's calls", served.begin)], settings.rounds, 4)
-        return [_over(found, "a program by /run_code", "a program by the client", 1.5),
-                _over(found, "a cell by E2B's /execute", "a cell by the client", 3.0),
-                _over(found, "a sandbox and a command by E2B's calls", "a sandbox and a command by the client", 8.0),
+        works: dict[str, Callable[[], None]] = {
+            _NOTHING: served.nothing,
+            "a program by the client": lambda: _ran(client.execute(CODE)), "a program by /run_code": served.run,
+            "a cell by the client": lambda: _ran(kernel.execute("1")),
+            "a cell by E2B's /execute": lambda: served.cell(inside),
+            "a sandbox and a command by the client": lambda: _begin(path),
+            "a sandbox and a command by E2B's calls": served.begin}
+        spending: dict[str, list[float]] = {name: [] for name in works}
+        found = in_turn([CalledSubject(name, _spending(server, work, spending[name])) for name, work in works.items()],
+                        settings.rounds, 4)
+        over = partial(_over, found, spending)
+        return [*over("a program by /run_code", "a program by the client", 1.5),
+                *over("a cell by E2B's /execute", "a cell by the client", 3.0),
+                *over("a sandbox and a command by E2B's calls", "a sandbox and a command by the client", 8.0),
                 *_rates(server, path, settings.some(5)), *_beside_its_own(server, settings.some(5)),
                 _beside_flood(server, settings.some(10)), _beside_idle(server)]
 
 
-def _over(found: Found, over: str, under: str, target: float) -> Row:
+def _spending(server: _Server, work: Callable[[], None], spent_: list[float]) -> Callable[[], None]:
+    """*work*, which tells the processor seconds of the server and of its caller, one after the other, to *spent_*."""
+    def call() -> None:
+        before = clock(server.pid) + time.thread_time()
+        work()
+        spent_.append(clock(server.pid) + time.thread_time() - before)
+    return call
+
+
+def _over(found: Found, spending: Mapping[str, Sequence[float]], over: str, under: str, target: float) -> list[Row]:
+    """By the clock, which other processes move; and by the processor time between caller and daemon, which they hardly do."""
     values = [1e3 * percentile([each for row in found[name] for each in row], 50) for name in (over, under)]
-    return Row(f"{over}, over the client", round(values[0] - values[1], 2), "ms", target,
-               measured=[times(name, found[name]) for name in (over, under)], note="the difference of the medians")
+    own = [1e3 * percentile(spending[name], 50) for name in (over, under)]
+    return [Row(f"{over}, over the client", round(values[0] - values[1], 2), "ms", target,
+                measured=[times(name, found[name]) for name in (over, under, _NOTHING)],
+                note="the difference of the medians"),
+            Row(f"{over}, over the client, by processor time", round(own[0] - own[1], 2), "ms", target,
+                note=f"of server and caller, and not of the daemon: {own[0]:.2f}, and {own[1]:.2f} by the client")]
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import asyncio
 import io
 import sys
 import threading
+import time
 import urllib.request
 from datetime import timedelta
 
@@ -17,10 +18,12 @@ from e2b import (
     FileNotFoundException,
     NotFoundException,
     PtySize,
+    RateLimitException,
     Sandbox,
     SandboxException,
     SandboxNotRunningException,
     SandboxQuery,
+    SandboxState,
     TimeoutException,
 )
 from e2b_code_interpreter import Sandbox as Interpreter
@@ -61,12 +64,37 @@ def control():
     assert box.get_host(3000).startswith(f"3000-{box.sandbox_id}.localhost:")
     assert Sandbox.create(idempotency_key="k1").sandbox_id == Sandbox.create(idempotency_key="k1").sandbox_id
     assert "template" in str(raises(SandboxException, Sandbox.create, "none-such"))
-    assert "isn't offered" in str(raises(SandboxException, box.pause))
+    assert "isn't offered" in str(raises(SandboxException, box.create_snapshot))
     assert other.kill()
     assert box.kill()
     assert not box.kill()
     assert not box.is_running()
     raises(SandboxNotRunningException, box.commands.run, "true")
+
+
+def paused():
+    """Files and the state of code stay; what has processes goes on as it was."""
+    box = Interpreter.create(timeout=120)
+    box.run_code("x = 41")
+    box.files.write("a.txt", "kept")
+    running = box.commands.run("sleep 60", background=True)
+    assert "can't be paused" in str(raises(SandboxException, box.pause))
+    assert running.kill()
+    assert box.pause()
+    assert not box.pause()  # it is, already
+    query = SandboxQuery(state=[SandboxState.PAUSED])
+    assert [box.sandbox_id] == [row.sandbox_id for row in Sandbox.list(query=query).next_items()]
+    assert SandboxState.PAUSED == box.get_info().state
+    assert not box.is_running()
+    box.connect(timeout=120)
+    assert SandboxState.RUNNING == box.get_info().state
+    assert 110 < box.get_info().end_at.timestamp() - time.time() < 130
+    assert "kept" == box.files.read("a.txt")
+    assert "42" == box.run_code("x + 1").text
+    assert box.pause()
+    raises(RateLimitException, box.commands.run, "true")  # wakes it, and is to be sent again
+    assert box.pause()
+    assert box.kill()
 
 
 def commands():

@@ -55,7 +55,7 @@ def as_client(served, *argv, patience=110, **more):
 
 
 @pytest.mark.needs("client-e2b")
-@pytest.mark.parametrize("case", ["control", "commands", "files", "code", "asynchronous"])
+@pytest.mark.parametrize("case", ["control", "paused", "commands", "files", "code", "asynchronous"])
 def test_the_python_clients_work_as_they_are(served, case):
     as_client(served, client_python("e2b"), "-W", "ignore", str(ROOT / "tests/clients/e2b_python.py"), case)
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from leeward.apps.serve.door import DoorOptions
 
 #: An id: that of the daemon's, of so many letters, and on a fleet the node's mark.
-_LETTERS = 26
-ID = rf"[a-z2-7]{{{_LETTERS}}}(?:[a-z2-7]{{8}})?"
+LETTERS = 26
+ID = rf"[a-z2-7]{{{LETTERS}}}(?:[a-z2-7]{{8}})?"
 #: Seconds for a daemon's answer about itself or its list; for which an answer about health is given again.
 ASK_S, HEALTH_S = 5.0, 1.0
 #: Seconds that a sandbox waits for a node with room.
@@ -128,10 +128,10 @@ class DoorNodes:
         return Sandbox.attach(number, socket=self._sockets[node], retry_busy=False)
 
     def _place(self, identity: str) -> tuple[str, str]:
-        node = self._names.get(identity[_LETTERS:])
+        node = self._names.get(identity[LETTERS:])
         if node is None:
             raise SandboxOver("there is no such sandbox", may_have_run=False)
-        return node, identity[:_LETTERS]
+        return node, identity[:LETTERS]
 
     async def rows(self) -> list[dict[str, Any]]:
         """The row of each sandbox of this user, with its id here; of nodes that don't answer there are none."""

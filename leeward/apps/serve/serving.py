@@ -41,8 +41,8 @@ from leeward.apps.serve.tokens import TokenFile
 from leeward.errors import BadRequest, told_with_place
 from leeward.spec.paths import RemoteHost, client_socket
 
-#: The faces, by name, with the module that has their routes.
-FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code",
+#: The faces, by name, with the module that has their routes. Routes are tried in this order: first those of many short calls.
+FACES = {"run-code": "leeward.apps.serve.run_code", "e2b": "leeward.apps.serve.e2b.control",
          "mcp": "leeward.apps.serve.mcp_face", "leeward": "leeward.apps.serve.wire_face", "ports": ""}
 
 #: Those with WebSockets.
@@ -81,8 +81,8 @@ class DoorCommand:
 
 
 def application(door: Door, faces: Sequence[str], names: Sequence[str] = (), origins: Sequence[str] = ()) -> ASGIApp:
-    routes: list[BaseRoute] = [route for face in faces if FACES[face]
-                               for route in import_module(FACES[face]).routes(door)]
+    routes: list[BaseRoute] = [route for face, module in FACES.items() if module and face in faces
+                               for route in import_module(module).routes(door)]
     routes += health(door.nodes)
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
     app.router.redirect_slashes = False
@@ -197,9 +197,20 @@ class CountedProtocol(DoorProtocol):
             self.use = None
 
 
-def sockets_of(faces: Sequence[str]) -> Literal["websockets-sansio", "none"]:
+def sockets_of(faces: Sequence[str]) -> type[asyncio.Protocol] | Literal["none"]:
     """What uvicorn serves WebSockets with."""
-    return "none" if WITH_SOCKETS.isdisjoint(faces) else "websockets-sansio"
+    if WITH_SOCKETS.isdisjoint(faces):
+        return "none"
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol  # with the faces
+
+    class DoorSocket(WebSocketsSansIOProtocol):
+        def shutdown(self) -> None:
+            try:
+                super().shutdown()
+            except AssertionError:  # it answers a client that has ended its side, and the others would stay
+                self.transport.abort()
+
+    return DoorSocket
 
 
 class _BoundedLog(logging.Filter):
@@ -270,6 +281,21 @@ def bind(host: str, port: int) -> sockets.socket:
     return made
 
 
+def _log_to_stderr(calls: bool) -> None:
+    # No other logger has a handler: the parser of forms tells of bytes that callers have sent.
+    logging.getLogger().addHandler(logging.NullHandler())
+    shown_lines = logging.StreamHandler()
+    shown_lines.setFormatter(logging.Formatter("leeward serve: %(message)s"))
+    shown_lines.addFilter(_BoundedLog())
+    for name in ("leeward.serve", "uvicorn.error", "asyncio"):
+        logging.getLogger(name).addHandler(shown_lines)
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if calls:
+        CALLS.addHandler(logging.StreamHandler())
+        CALLS.setLevel(logging.INFO)
+        CALLS.propagate = False
+
+
 def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
     """Serve until SIGTERM or SIGINT; *ready* is called with the URL. BadRequest if the options don't fit together."""
     tokens = TokenFile(options.tokens, options.servers)
@@ -280,18 +306,7 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
     listener = bind(host, port)
     port = listener.getsockname()[1]
     scheme = "https" if options.tls_cert else "http"
-    # No other logger has a handler: the parser of forms tells of bytes that callers have sent.
-    logging.getLogger().addHandler(logging.NullHandler())
-    shown_lines = logging.StreamHandler()
-    shown_lines.setFormatter(logging.Formatter("leeward serve: %(message)s"))
-    shown_lines.addFilter(_BoundedLog())
-    for name in ("leeward.serve", "uvicorn.error", "asyncio"):
-        logging.getLogger(name).addHandler(shown_lines)
-        logging.getLogger(name).setLevel(logging.WARNING)
-    if options.log_calls:
-        CALLS.addHandler(logging.StreamHandler())
-        CALLS.setLevel(logging.INFO)
-        CALLS.propagate = False
+    _log_to_stderr(options.log_calls)
     shown = f"[{host}]" if ":" in host else host
     domain = options.door.domain or f"localhost:{port}"
     ended_by = list[int]()

@@ -111,7 +111,7 @@ class TokenFile:
     """
 
     def __init__(self, path: str | None = None, servers: int = 1) -> None:
-        self._servers = servers
+        self.servers = servers
         self.path = os.path.abspath(path or default_path())
         self._seen: tuple[int, ...] | None = None
         self._looked = float("-inf")
@@ -185,9 +185,9 @@ class TokenFile:
         return self._shared(next((each for each in self._stored.tenants.values() if each.id == identity), None))
 
     def _shared(self, tenant: ServeTenant | None) -> ServeTenant | None:
-        if tenant is None or self._servers == 1:
+        if tenant is None or self.servers == 1:
             return tenant
-        return replace(tenant, quota=shared(tenant.quota, self._servers))
+        return replace(tenant, quota=shared(tenant.quota, self.servers))
 
     def derived(self, purpose: str, sandbox: str) -> str:
         """The token of one sandbox for a *purpose*."""

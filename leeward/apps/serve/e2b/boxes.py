@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.apps.serve.calls import Use, tell
 from leeward.apps.serve.e2b.processes import ProcessTable
-from leeward.apps.serve.nodes import ID
+from leeward.apps.serve.nodes import ID, LETTERS
 from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_process import AsyncKernel
@@ -106,7 +106,7 @@ class Boxes:
         self._listed: list[dict[str, Any]] | None = None
         self._listed_at = self._asked_at = float("-inf")
         self._since: dict[str, str] = {}  # the tenants of sandboxes opened since that list was asked for, by id
-        self._homes: dict[str, tuple[str, float]] = {}  # by profile, and until when that is believed
+        self._homes: dict[tuple[str, str], tuple[str, float]] = {}  # by node and profile, and until when that is believed
         door.regularly.append(self._all)
 
     async def open(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], key: str,
@@ -141,7 +141,7 @@ class Boxes:
             box, identity = await self._door.nodes.open(metadata=marked(tenant, metadata) | marks, **options)
             try:
                 found = OpenBox(identity, tenant.id, template, dict(metadata), box, ProcessTable(box),
-                                is_private=is_private, home=await self._home(options["profile"], box))
+                                is_private=is_private, home=await self._home(identity, options["profile"], box))
             except BaseException:
                 await box.close()
                 raise
@@ -155,7 +155,9 @@ class Boxes:
         """Count a sandbox or session as being opened; ServeProblem if the tenant has as many as it may."""
         use.opening += 1
         try:
-            if self._listed is None or 2 * (self._count(tenant) + use.opening) > tenant.quota.sandboxes:
+            # Up to here what the other servers have opened meanwhile is no more than the rest.
+            if self._listed is None or (1 + self._door.tokens.servers) * (
+                    self._count(tenant) + use.opening) > tenant.quota.sandboxes:
                 await self._all()
             if self._count(tenant) + use.opening > tenant.quota.sandboxes:
                 raise busy(f"{tenant.quota.sandboxes} sandboxes and sessions are open, as many as are allowed at once")
@@ -173,12 +175,13 @@ class Boxes:
         listed = {row["sandbox"] for row in self._listed or () if row["metadata"].get(_TENANT) == tenant.id}
         return len(listed | {identity for identity, owner in self._since.items() if owner == tenant.id})
 
-    async def _home(self, profile: str, box: AsyncSandbox) -> str:
+    async def _home(self, identity: str, profile: str, box: AsyncSandbox) -> str:
         """Where relative paths begin in a sandbox that nobody has used yet, else its tenant could choose it for others."""
-        home, until = self._homes.get(profile, ("", 0.0))
+        key = identity[LETTERS:], profile
+        home, until = self._homes.get(key, ("", 0.0))
         if time.monotonic() >= until:
             home = await home_in(box)
-            self._homes[profile] = home, time.monotonic() + _HOME_S
+            self._homes[key] = home, time.monotonic() + _HOME_S
         return home
 
     async def find(self, tenant: ServeTenant | None, identity: str) -> OpenBox:

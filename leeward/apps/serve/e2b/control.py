@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -17,12 +19,15 @@ from leeward.apps.serve.e2b import code, envd
 from leeward.apps.serve.e2b.boxes import Boxes, OpenBox, own_metadata, profile_of, template_of
 from leeward.apps.serve.problems import ServeProblem, bad
 from leeward.apps.serve.tokens import ServeTenant
+from leeward.errors import Busy, RequestRejected, SnapshotFailed, told
 
 #: By this the clients decide what they may ask for: 0.6.2 has metadata of files, which isn't offered.
 ENVD_VERSION = "0.6.1"
 #: Seconds of a sandbox where the request has none; rows of a list's page.
 LASTS_S, PAGE = 300, 100
 
+#: Seconds that a paused sandbox may take to wake, and between two looks whether it has.
+WAKE_S, SOON_S = 10.0, 0.02
 #: The seconds of which one row of metrics tells, as with E2B's.
 METRICS_S = 5
 
@@ -41,13 +46,14 @@ def routes(door: Door) -> list[BaseRoute]:
         ("POST", "/sandboxes", face.create), ("GET", "/sandboxes", face.list), ("GET", "/sandboxes/{id}", face.get),
         ("DELETE", "/sandboxes/{id}", face.kill), ("POST", "/sandboxes/{id}/timeout", face.timeout),
         ("POST", "/sandboxes/{id}/refreshes", face.timeout), ("POST", "/sandboxes/{id}/connect", face.connect),
-        ("POST", "/sandboxes/{id}/resume", face.connect), ("GET", "/sandboxes/{id}/metrics", face.metrics)]
+        ("POST", "/sandboxes/{id}/resume", face.connect), ("POST", "/sandboxes/{id}/pause", face.pause),
+        ("GET", "/sandboxes/{id}/metrics", face.metrics)]
     absent = "GET POST PUT PATCH DELETE"
     return [
         *(routed(method, f"{version}{path}", door.knows, envd.refused, handler)
           for version in ("", "/v2") for method, path, handler in table),
         *(routed(absent, f"{version}/sandboxes/{{id}}/{name}", door.knows, envd.refused, face.absent)
-          for version in ("", "/v2") for name in ("pause", "snapshots", "fork", "network", "logs")),
+          for version in ("", "/v2") for name in ("snapshots", "fork", "network", "logs")),
         *(routed(absent, f"{path}{rest}", door.knows, envd.refused, face.absent)
           for path in _ABSENT for rest in ("", "/{rest:path}")),
         *envd.routes(door, boxes), *code.routes(door, boxes)]
@@ -102,8 +108,8 @@ class ControlFace:
         after, limit = query.get("nextToken", ""), query.get("limit", str(PAGE))
         if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= PAGE:
             raise bad(f"limit has to be a number, from 1 to {PAGE}")
-        rows = [] if states and "running" not in states else await self._boxes.rows(call.tenant)
-        rows = [row for row in rows if wanted.items() <= own_metadata(row["metadata"]).items()
+        rows = [row for row in await self._boxes.rows(call.tenant) if (not states or _state(row) in states)
+                and wanted.items() <= own_metadata(row["metadata"]).items()
                 and template in ("", template_of(row["metadata"]))]
         if "startedAfter" in query:
             since = seconds_of(query["startedAfter"])
@@ -134,9 +140,26 @@ class ControlFace:
     async def connect(self, call: ServeCall) -> Response:
         box, fields = await self._found(call), await call.fields()
         seconds = self._lasting(call.tenant, fields, LASTS_S)
-        if (await self._boxes.info(box))["left"] < seconds:
+        row = await self._boxes.info(box)
+        paused = _state(row) == "paused"
+        if paused or row["left"] < seconds:
             await self._extend(box, seconds)
+        if paused:
+            await _wake(box)
         return JSONResponse(self._row(box), 201 if call.request.url.path.endswith("resume") else 200)
+
+    async def pause(self, call: ServeCall) -> Response:
+        """A sandbox that is paused already is 409, which clients take for that, and so nothing else is."""
+        box = await self._found(call)
+        if _state(await self._boxes.info(box)) == "paused":
+            raise ServeProblem(409, "the sandbox is paused")
+        try:
+            await box.box.pause()
+        except (RequestRejected, SnapshotFailed) as error:
+            raise bad(f"the sandbox can't be paused, and goes on: {told(error)}") from None
+        with suppress(RequestRejected):  # the daemon's own bound is lower: then it has the time that it had
+            await box.box.extend(lifetime=float(call.tenant.quota.lifetime))
+        return Response(status_code=204)
 
     async def metrics(self, call: ServeCall) -> Response:
         row, query = await self._boxes.info(await self._found(call)), call.request.query_params
@@ -174,7 +197,24 @@ def _described(row: Mapping[str, Any]) -> Row:
             # Whole seconds, so that they are the same at each call.
             "startedAt": _when(_begun(row)), "endAt": _when(round(time.time() + row["left"])),
             "envdVersion": ENVD_VERSION, "cpuCount": 1, "memoryMB": row["memory_limit"] >> 20,
-            "diskSizeMB": row["memory_limit"] >> 20, "state": "running", "metadata": own_metadata(row["metadata"])}
+            "diskSizeMB": row["memory_limit"] >> 20, "state": _state(row), "metadata": own_metadata(row["metadata"])}
+
+
+async def _wake(box: OpenBox) -> None:
+    """Any request wakes it, and is refused until it is awake. ServeProblem 429 if that takes too long."""
+    until = time.monotonic() + WAKE_S
+    while True:
+        try:
+            await box.box.processes()
+            return
+        except Busy as error:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(error.retry_after or SOON_S)
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    return "paused" if row.get("asleep") else "running"
 
 
 def _when(seconds: float) -> str:

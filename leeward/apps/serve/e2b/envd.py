@@ -147,7 +147,8 @@ class EnvdFace:
     # --- files ----------------------------------------------------------------------
 
     async def health(self, call: ServeCall, box: OpenBox) -> Response:
-        await box.box.info()
+        if (await box.box.info()).get("asleep"):
+            raise ServeProblem(502, GONE)  # a question doesn't wake it
         return Response(status_code=204)
 
     async def read(self, call: ServeCall, box: OpenBox) -> AnswerStream:

@@ -41,3 +41,21 @@ def test_what_is_written_in_one_iteration_is_sent_in_one_piece():
         assert [b"end", "closed"] == whole.sent[2:]
 
     asyncio.run(run())
+
+
+def test_a_websocket_whose_client_has_gone_does_not_keep_the_server_from_ending(monkeypatch):
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    from leeward.apps.serve.serving import sockets_of
+
+    def fails(self):
+        raise AssertionError
+
+    monkeypatch.setattr(WebSocketsSansIOProtocol, "shutdown", fails)
+    kind = sockets_of(["ports"])
+    made = kind.__new__(kind)
+    made.transport = Transport()
+    made.transport.abort = lambda: made.transport.sent.append("aborted")
+    made.shutdown()
+    assert ["aborted"] == made.transport.sent
+    assert "none" == sockets_of(["run-code"])
