@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.sandboxes.registry import State
 from leeward.daemon.sandboxes.sleeping import SleepStage
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, LeewardError, Refused
@@ -72,7 +73,7 @@ class Retiring:
     def _falls_asleep(self, entry: SandboxEntry) -> bool:
         """Whether it is falling asleep, and `_next` comes after that; else it is done with, or tried again. LeewardError."""
         held, now = entry.sandbox, self._reactor.now()
-        if entry not in self._desk.all():
+        if held.sandbox.state is not State.OPEN:
             return False
         if held.sleep is not None and held.sleep.on_disk and held.sleep.stage is SleepStage.ASLEEP:
             self._slept += 1
