@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from leeward.daemon.loop.reactor import Reactor, Timer
 from leeward.daemon.sandboxes.registry import State
 from leeward.daemon.sandboxes.sleeping import SleepStage
-from leeward.daemon.telling.log import log
 from leeward.errors import Busy, LeewardError, Refused
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Retiring:
         done, self._done = self._done, None
         if done is not None:
             if self._slept:
-                log.info("sandboxes sleep until the next daemon", sandboxes=self._slept)
+                self._desk.tells("sandboxes sleep until the next daemon", sandboxes=self._slept)
             done()
 
     def _falls_asleep(self, entry: SandboxEntry) -> bool:
