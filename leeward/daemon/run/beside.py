@@ -52,6 +52,7 @@ class SharedLeaf:
 
     needs_ticks = False
     tick_interval = 1.0
+    looked = 0.0
     entry = Entry()
 
     def __init__(self, leaf: Leaf, nest: GroupNest | None) -> None:
