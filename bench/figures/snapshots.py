@@ -28,11 +28,12 @@ _BIG = "big = [bytes([number % 256]) * 1000 for number in range(200_000)]"
 _SMALLER = _BIG.replace("200_000", "45_000")
 _COPIES = 100
 _AT_ONCE = 4
+_SLEEPERS = 10_000
 
 
 def measure(settings: FigureSettings) -> Sequence[Row]:
     return [_floor(settings), *_of("an empty kernel", "import os", settings, 8, 6, 15), *_pandas(settings),
-            *_copies(settings), *_files(settings), *_warm(settings)]
+            *_copies(settings), *_files(settings), *_asleep(settings), *_warm(settings)]
 
 
 def _floor(settings: FigureSettings) -> Row:
@@ -69,6 +70,63 @@ def _files(settings: FigureSettings) -> Sequence[Row]:
                 saved.append([written - begin])
     return [absolute("a state of 50 MB written into a file", saved, "ms", None, "and synced"),
             absolute("a kernel from that file", loaded, "ms", None, "loaded, and the kernel is there")]
+
+
+def _asleep(settings: FigureSettings) -> Sequence[Row]:
+    """Sandboxes that sleep on disk: how long one takes to fall asleep and to wake, and what many take while they sleep."""
+    slept: list[list[float]] = []
+    woken: list[list[float]] = []
+    with tempfile.TemporaryDirectory(prefix="leeward-figures-") as folder, \
+            _sandbox(f'sleep_folder = "{folder}/sleep"\n') as box:
+        kernel = box.kernel()
+        good(kernel.execute(_SMALLER, timeout=60))
+        for _ in range(settings.some(20)):
+            begin = time.perf_counter()
+            box.pause()
+            asleep = time.perf_counter()
+            good(kernel.execute("big[7]"))
+            woken.append([time.perf_counter() - asleep])
+            slept.append([asleep - begin])
+    return [absolute("a sandbox with 50 MB falls asleep on disk", slept, "ms", None, "written, not synced"),
+            absolute("it wakes from disk", woken, "ms", 50, "and its kernel has answered"), *_sleepers(settings)]
+
+
+def _sleepers(settings: FigureSettings) -> Sequence[Row]:
+    """A daemon that starts with many: copies of one, made here by links to its files under other ids."""
+    count = settings.some(_SLEEPERS)
+    with tempfile.TemporaryDirectory(prefix="leeward-figures-") as folder:
+        config = Path(folder, "config.toml")
+        config.write_text(f'sleep_folder = "{folder}/sleep"\nsleep_size = "200G"\npool_size = 2\n')
+        path = f"{folder}/socket"
+        options = "--config", str(config), f"--socket={path}"
+        with daemon(None, *options):
+            before = _resident(path)
+            box = Sandbox(socket=path)
+            kernel = box.kernel()
+            good(kernel.execute("x = 7"))
+            box.pause()
+        first, = Path(folder).glob("sleep/*/*.sleeper")
+        head = (first / "head").read_bytes()
+        for number in range(count - 1):
+            other = first.parent / f"{''.join('abcdefghij'[int(digit)] for digit in f'{number:026}')}.sleeper"
+            other.mkdir(mode=0o700)
+            (other / "head").write_bytes(head)
+            for name in ("1", "files"):
+                os.link(first / name, other / name)
+        with daemon(None, *options):
+            each = (_resident(path) - before) / count
+            rows = sum(row["asleep"] for row in Sandbox.list(socket=path))
+            good(kernel.execute("x"))
+    assert rows == count
+    return [Row("memory of the daemon for one that sleeps", each / 1024, "KiB", None, note=f"of {count} in one daemon")]
+
+
+def _resident(path: str) -> int:
+    """Bytes of memory that the daemon on *path* has."""
+    with Client(path) as client:
+        pid = client.status()["pid"]
+    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
 
 
 @contextlib.contextmanager

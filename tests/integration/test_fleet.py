@@ -127,6 +127,30 @@ def test_a_sandbox_works_as_on_one_daemon(daemons: dict[str, LiveDaemon], far: b
     assert ["42\n", b"one\ntwo\n", "42\n", b"40 2\n"] == asyncio.run(main())
 
 
+@pytest.mark.needs("x86-64")
+@pytest.mark.parametrize("far", [False, True])
+def test_a_kernel_moves_to_another_node(daemons: dict[str, LiveDaemon], far: bool) -> None:
+    """It goes on there, with the same random numbers, and is closed where it was; one that can't be taken stays."""
+    async def main() -> list[object]:
+        async with fleet_of(daemons, far) as fleet, fleet.sandbox() as box, fleet.sandbox() as other:
+            kernel = await box.kernel()
+            assert box.node != (await other.id()).rpartition("/")[0]
+            await kernel.execute("import random\nrandom.seed(1)\ncounter = iter(range(200_000))\nnext(counter)")
+            moved = await fleet.move(kernel, other)
+            with pytest.raises(leeward.SessionOver):
+                await kernel.execute("1")
+            found = (await moved.execute("next(counter), random.random()")).value
+            await moved.execute("import threading\nt = threading.Thread(target=threading.Event().wait, daemon=True)\n"
+                                "t.start()")
+            with pytest.raises(leeward.SnapshotFailed, match="threads run"):
+                await fleet.move(moved, box)
+            return [found, (await moved.execute("next(counter)")).value]
+
+    assert ["(1, 0.13436424411240122)", "2"] == asyncio.run(main())
+    for daemon in daemons.values():
+        assert [] == leeward.Snapshot.list(socket=daemon.socket)
+
+
 @pytest.mark.parametrize("far", [False, True])
 def test_a_session_keeps_its_state(daemons: dict[str, LiveDaemon], far: bool) -> None:
     """Until it is reset; and a job of it can be interrupted."""
@@ -344,6 +368,8 @@ def test_the_blocking_shape(daemons: dict[str, LiveDaemon]) -> None:
             kernel = box.kernel()
             kernel.execute("y = 2")
             assert "4\n" == kernel.execute("print(y * g())", functions={"g": lambda: 2}).text
+            with fleet.sandbox() as other:
+                assert "2" == fleet.move(box.kernel(), other).execute("1 + 1").value
             again = fleet.attach(box.id)
             assert b"text" == again.files.read("x")
             assert box.node == again.node

@@ -37,6 +37,7 @@ from leeward.spec.outcome import Result
 
 if TYPE_CHECKING:
     from leeward.apps.fleet.aio_open import AsyncFleetSandbox, AsyncFleetSession
+    from leeward.client.aio_process import AsyncKernel
 
 T = TypeVar("T")
 
@@ -226,6 +227,24 @@ class AsyncFleet:
             raise SandboxOver(f"node_lost: {quoted(node)} isn't among the nodes that answer", "node_lost",
                               may_have_run=False)
         return await AsyncFleetSandbox.attached(self, member, number)
+
+    async def move(self, kernel: AsyncKernel, to: AsyncFleetSandbox) -> AsyncKernel:
+        """
+        Let *kernel*, of one of this fleet's sandboxes, go on in the sandbox *to*, on whichever node that is; returns it, and
+        the old one is closed. Its sandbox's files aren't moved. SnapshotFailed if it can't be taken, or loaded there, by the
+        name of what is different; then it goes on where it was.
+        """
+        from leeward.apps.fleet.moving import moved_state  # few programs need it
+
+        box = kernel._sandbox
+        await to.id()
+        name = await moved_state(box._connections, to._connections, await box._named(), kernel.number)  # type: ignore[arg-type]
+        try:
+            made = await to.kernel(snapshot=name, same_random=True)
+        finally:
+            await to._connections.call("snapshot_remove", {"snapshot": name})
+        await kernel.close()
+        return made
 
     @contextlib.asynccontextmanager
     async def session(self, *, tags: Iterable[str] = (), resources: Mapping[str, float] | None = None,

@@ -20,6 +20,7 @@ from leeward.apps.fleet.addresses import Nodes
 from leeward.apps.fleet.aio_fleet import DRAIN_S, AsyncFleet
 from leeward.apps.fleet.aio_open import NO_FOLDERS, AsyncFleetSession, Connections
 from leeward.apps.fleet.many import Job
+from leeward.apps.fleet.moving import moved_state
 from leeward.client import sandbox_calls
 from leeward.client.options import Options, SessionOptions, TurnOptions, arrivals_of, arrived, awaited_by
 from leeward.client.sandbox import Sandbox
@@ -29,6 +30,7 @@ from leeward.spec.outcome import Result
 
 if TYPE_CHECKING:
     from leeward.client.conversation import Answer
+    from leeward.client.process import Kernel
     from leeward.wire.replies import Reply
 
 T = TypeVar("T")
@@ -139,6 +141,18 @@ class Fleet:
         box = self._loop.run(self._fleet.attach(sandbox))
         return FleetSandbox(self._loop, box._connections, {}, box._id)
 
+    def move(self, kernel: Kernel, to: FleetSandbox) -> Kernel:
+        """As AsyncFleet.move."""
+        box = kernel._sandbox
+        assert isinstance(box, FleetSandbox)
+        name = self._loop.run(moved_state(box._connections.inner, to.opened_connections(), box._named(), kernel.number))
+        try:
+            made = to.kernel(snapshot=name, same_random=True)
+        finally:
+            to._connections.call("snapshot_remove", {"snapshot": name})
+        kernel.close()
+        return made
+
     @contextlib.contextmanager
     def session(self, *, tags: Iterable[str] = (), resources: Mapping[str, float] | None = None,
                 deadline: float | None = None, **options: Unpack[SessionOptions]) -> Iterator[FleetSession]:
@@ -217,6 +231,11 @@ class _Bridged:
         self._loop, self._connections = loop, connections
 
     @property
+    def inner(self) -> Connections:
+        """The calls in the loop."""
+        return self._connections
+
+    @property
     def socket(self) -> str:
         return self._connections.socket
 
@@ -256,6 +275,11 @@ class FleetSandbox(Sandbox):
         """The sandbox's id in the fleet, after its node's name; for `Fleet.attach`. The first use opens it."""
         number = self._named()
         return f"{self._connections.socket}/{number}"
+
+    def opened_connections(self) -> Connections:
+        """Its calls in the loop, once it is open."""
+        self._named()
+        return self._connections.inner
 
     def detach(self) -> str:
         """Let the sandbox run on; returns its id, for `Fleet.attach`."""

@@ -52,6 +52,7 @@ class SharedLeaf:
 
     needs_ticks = False
     tick_interval = 1.0
+    looked = 0.0
     entry = Entry()
 
     def __init__(self, leaf: Leaf, nest: GroupNest | None) -> None:
@@ -127,6 +128,10 @@ class SharedLeaf:
 
     def remove(self) -> bool:
         return True
+
+    def saw(self, memory_peak: int, at: float) -> None:
+        """Note what the fast path has seen of the sandbox."""
+        self._leaf.saw(memory_peak, at)
 
     def apply(self, limits: Limits) -> None: ...
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None: ...

@@ -28,7 +28,6 @@ from leeward.daemon.sandboxes.sleep_folder import Asleep, SleepFolder
 from leeward.daemon.sandboxes.sleeping import Sleep, SleepStage
 from leeward.daemon.sandboxes.snapshots import Snapshots
 from leeward.daemon.sandboxes.terms import SandboxFacts, SandboxTerms
-from leeward.daemon.telling.log import log
 from leeward.daemon.worker.opener import Opener
 from leeward.errors import Bug, Busy, LeewardError, Refused, RequestRejected, SandboxOver, told
 from leeward.spec.sandbox import View
@@ -88,6 +87,8 @@ class LiveSandboxes:
         self._timer: Timer | None = None
         self._input: dict[int, int] = {}
         self.sleepers: SleepFolder | None = None  # where sleeping sandboxes are, if not in memory
+        self.warns: Callable[..., None] = _silent  # they write to the daemon's log
+        self.tells: Callable[..., None] = _silent
         self._retiring: Retiring | None = None  # the daemon ends
 
     def __len__(self) -> int:
@@ -441,6 +442,10 @@ class LiveSandboxes:
                     *([] if self.sleepers is None else [self.sleepers.close]))
 
 
+def _silent(_event: str, **_fields: object) -> None:
+    pass
+
+
 class _Bed:
     """The desk's part of a sandbox's sleep."""
 
@@ -473,7 +478,7 @@ class _Bed:
         self._desk.sleepers.remove(self._entry.name)
 
     def warn(self, error: Exception) -> None:
-        log.warning("a sandbox sleeps in memory: it can't be written", sandbox=self._entry.name, error=told(error))
+        self._desk.warns("a sandbox sleeps in memory: it can't be written", sandbox=self._entry.name, error=told(error))
 
     def enter(self, opened: Callable[[Any], None]) -> None:
         held, entry = self._entry.sandbox, self._entry

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.sandboxes.registry import State
 from leeward.daemon.sandboxes.sleeping import SleepStage
-from leeward.daemon.telling.log import log
 from leeward.errors import Busy, LeewardError, Refused
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ class Retiring:
         done, self._done = self._done, None
         if done is not None:
             if self._slept:
-                log.info("sandboxes sleep until the next daemon", sandboxes=self._slept)
+                self._desk.tells("sandboxes sleep until the next daemon", sandboxes=self._slept)
             done()
 
     def _falls_asleep(self, entry: SandboxEntry) -> bool:
         """Whether it is falling asleep, and `_next` comes after that; else it is done with, or tried again. LeewardError."""
         held, now = entry.sandbox, self._reactor.now()
-        if entry not in self._desk.all():
+        if held.sandbox.state is not State.OPEN:
             return False
         if held.sleep is not None and held.sleep.on_disk and held.sleep.stage is SleepStage.ASLEEP:
             self._slept += 1

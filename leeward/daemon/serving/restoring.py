@@ -34,7 +34,7 @@ def restore(server: Server, folder: str, socket: str) -> None:
     except (LeewardError, OSError) as error:
         log.warning("sandboxes sleep in memory: their folder can't be used", folder=place, error=told(error))
         return
-    server.desk.sleepers = sleepers
+    server.desk.sleepers, server.desk.warns, server.desk.tells = sleepers, log.warning, log.info
     count = 0
     for name, record in sleepers.sleepers():
         try:

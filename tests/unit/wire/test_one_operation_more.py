@@ -52,7 +52,7 @@ from leeward.wire.requests import parse_request
 
 request = parse_request({"v": 1, "id": 1, "op": "kernel_list", "sandbox": "a" * 26, "most": 2})
 entry = Box(sandbox=Box(sandbox=Box(kernels={7: 0, 3: 0, 9: 0})))
-sandboxes = Box(find=lambda name: entry)
+sandboxes = Box(find=lambda name: entry, find_asleep=lambda name: entry, wakes=lambda request, entry: False)
 connection = Box(_flight=Box(sandboxes=sandboxes, check=lambda: print("admitted")), _share=Box(guest=False))
 Operations._admit(connection, request.operation)
 print(HANDLERS[type(request)](connection, request), Sandbox.kernels.__doc__ == AsyncSandbox.kernels.__doc__)
