@@ -1,4 +1,4 @@
-"""Short jobs where no controller counts: the fast path looks after them by itself, and tells no more and no less than the watch."""
+"""Short jobs where no controller counts: the fast path looks after them by itself, and tells what the watch would."""
 
 from __future__ import annotations
 

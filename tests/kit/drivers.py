@@ -20,6 +20,7 @@ class UnlimitedLeaf:
 
     tick_interval = 1.0
     needs_ticks = False
+    looked = 0.0
     entry = Entry()
 
     def lower_priority(self) -> None:
@@ -47,6 +48,9 @@ class UnlimitedLeaf:
         return 0.0
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None:
+        return
+
+    def saw(self, memory_peak: int, at: float) -> None:
         return
 
     def ended(self, spent: float) -> None:

@@ -58,7 +58,8 @@ class Runner:
     *descriptors* are those that its processes may have, as armed or set since; *show* shows the job its limits;
     *more_tasks* are those that the kernel counts against its RLIMIT_NPROC for spares of which the leaf doesn't know.
     *proves* tells the keeper that a runner of its passed the whole self-check; *sockstat* is where C counts the sockets.
-    *variables* are the environment beside that of all jobs. By *entrances*, its namespaces and ruleset, more processes join the first.
+    *variables* are the environment beside that of all jobs. By *entrances*, its namespaces and
+    ruleset, more processes join the first.
     """
 
     def __init__(self, number: int, leaf: Leaf, birth: Channel | None, denials: Denials,

@@ -65,7 +65,7 @@ class Leaf(Protocol):
     """The group of one job. What only some drivers do does nothing here."""
 
     needs_ticks: bool  # `usage` returns the figures of the last `tick`; False if the kernel counts
-    looked = 0.0       # when that was, or the fast path's own look, by CLOCK_MONOTONIC; 0.0 once a limit was exceeded
+    looked: float = 0.0  # when that was, or the fast path's own look, by CLOCK_MONOTONIC; 0.0 once a limit was exceeded
 
     @property
     def tick_interval(self) -> float:

@@ -171,9 +171,10 @@ class NoneLeaf(entry.Leaf):
         if not self._files:
             return None
         nothing, pid = Gauge(-1), alone.key[0]
+        orphans, children, stat, status = self._files
         return Gauges(Gauge(watch.clock_of(pid), CLOCK), 1e-9, nothing, nothing, nothing, Usage(-account.others), Watch(
-            pid, *self._files, FREE_SOCKETS, SOCKET, _INODE, round(alone.waited * watch.TICKS_PER_S), limits.memory,
-            account.memory_peak))
+            pid, orphans, children, stat, status, FREE_SOCKETS, SOCKET, _INODE,
+            round(alone.waited * watch.TICKS_PER_S), limits.memory, account.memory_peak))
 
     def saw(self, memory_peak: int, at: float) -> None:
         account = self._account
