@@ -53,6 +53,9 @@ class UnlimitedLeaf:
     def saw(self, memory_peak: int, at: float) -> None:
         return
 
+    def glanced(self, memory: int, memory_peak: int) -> bool:
+        return False
+
     def ended(self, spent: float) -> None:
         return
 

@@ -102,6 +102,9 @@ class Leaf:
     def saw(self, memory_peak: int, at: float) -> None:
         return
 
+    def glanced(self, memory: int, memory_peak: int) -> bool:
+        return False
+
     def ended(self, spent: float) -> None:
         return
 

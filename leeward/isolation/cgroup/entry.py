@@ -118,6 +118,10 @@ class Leaf(Protocol):
         """Note that the fast path has looked, where `usage` is of looks, and saw so many bytes of memory at the most."""
         return
 
+    def glanced(self, memory: int, memory_peak: int) -> bool:
+        """In place of a `tick`: C has seen all of the job, within its limit. Returns False if a whole look is needed."""
+        return False
+
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
              charged: int = 0) -> Limit | None:
         """

@@ -182,6 +182,19 @@ class NoneLeaf(entry.Leaf):
         account.memory = max(account.memory, memory_peak + UNSEEN)
         self.looked = 0.0 if self._broken else at
 
+    def glanced(self, memory: int, memory_peak: int) -> bool:
+        if self._broken or self._alone is None:
+            return False
+        started, account = time.monotonic(), self._account
+        try:
+            spent = time.clock_gettime(watch.clock_of(self._alone.key[0]))
+        except OSError:
+            return False
+        account.memory, account.memory_peak = memory + UNSEEN, max(account.memory_peak, memory_peak)
+        account.time = max(account.time, spent + account.others)
+        self.looked, self._look_s = started, 0.0
+        return True
+
     def rest(self) -> None:
         files, self._files = self._files, ()
         for fd in files:
