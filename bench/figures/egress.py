@@ -100,7 +100,7 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
     try:
         check()
     except LeewardError as error:
-        return [missing(_WORDS, 0.5, str(error), at_most=False)]
+        return [missing(_WORDS, 0.8, str(error), at_most=False)]
     with _server() as port, _policy(port) as options, daemon(None, *options) as path, Client(path) as client:
         rows = [_throughput(settings, client, port), _connections(settings, client, port), _crowd(client, port)]
         with daemon(None) as bare, Client(bare) as plain:
@@ -154,7 +154,7 @@ def _in_turn(settings: FigureSettings, client: Client, code: str, port: int,
 def _throughput(settings: FigureSettings, client: Client, port: int) -> Row:
     ours, outside = _in_turn(settings, client, _TAKE, port, 10)
     rates = [[_BYTES / seconds / 1e6 for (seconds,) in each] for each in (ours, outside)]
-    return Row(_WORDS, quotient(rates[0], rates[1]), "x", 0.5, at_most=False,
+    return Row(_WORDS, quotient(rates[0], rates[1]), "x", 0.8, at_most=False,
                measured=[times("through the broker", ours), times("without it", outside)],
                note=f"medians of {percentile(rates[0], 50):.0f} and {percentile(rates[1], 50):.0f} MB/s")
 

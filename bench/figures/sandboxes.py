@@ -42,7 +42,7 @@ def forked() -> None:
 
 
 def measure_live(settings: FigureSettings) -> Sequence[Row]:
-    return [_object(settings), *_first_use(settings), *_calls(settings)]
+    return [_object(settings), *_first_use(settings), *calls(settings)]
 
 
 def _object(settings: FigureSettings) -> Row:
@@ -92,7 +92,7 @@ def _opened(path: str, make: Callable[[], Sandbox]) -> float:
         box.close()
 
 
-def _calls(settings: FigureSettings) -> Sequence[Row]:
+def calls(settings: FigureSettings) -> Sequence[Row]:
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(daemon(None))
         client = stack.enter_context(Client(path))

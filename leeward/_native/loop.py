@@ -267,6 +267,19 @@ def _given(offer: Offer) -> Any:
         offer.denials_before, offer.session, offer.stream, offer.shows, _watch(offer.watch)])
 
 
+class Glance:
+    """The look of the fast path, at any time while the job runs."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._state = ffi.new("struct lw_watch *", _watch(watch))
+
+    def look(self, charged: int) -> tuple[int, int] | None:
+        """The bytes of memory now, and the most so far; None if it takes more than a glance. *charged*: by the supervisor."""
+        if lib.lw_watch_look(self._state, charged) < 0:
+            return None
+        return self._state.memory, self._state.peak
+
+
 def _watch(watch: Watch | None) -> Any:
     if watch is None:
         return {}

@@ -1,4 +1,4 @@
-"""Short jobs where no controller counts: the fast path looks after them by itself, and tells no more and no less than the watch."""
+"""Short jobs where no controller counts: the fast path looks after them by itself, and tells what the watch would."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kit.sessions import Peer, Wire
 from leeward.daemon.loop.native import NativeReactor
 from leeward.daemon.run.execution import Execution
 from leeward.daemon.run.lease import Lease
-from leeward.isolation.cgroup.none import OTHERS
+from leeward.isolation.cgroup.none import OTHERS, NoneLeaf
 from leeward.spec.limits import MIB, Limits
 
 HELLO = "print('hello')"
@@ -136,3 +136,42 @@ def test_what_is_in_no_resident_set_counts(peer: Peer, by_c: list[float], code: 
 
     assert after["memory_peak"] - before["memory_peak"] >= least
     peer.ask("session_close", session=number)
+
+
+GROWS = """
+import time
+held = []
+while True:
+    held.append(b"x" * (4 << 20))
+    time.sleep(0.005)
+"""
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_a_job_that_grows_is_ended_at_its_limit_by_glances(peer: Peer, monkeypatch: pytest.MonkeyPatch,
+                                                           in_session: bool) -> None:
+    """While it is one process within its limit C looks; the last look, which ends it, is the watch's."""
+    seen: dict[NoneLeaf, list[int]] = {}
+    glanced = NoneLeaf.glanced
+
+    def note(leaf: NoneLeaf, memory: int, memory_peak: int) -> bool:
+        seen.setdefault(leaf, []).append(memory)
+        return glanced(leaf, memory, memory_peak)
+
+    monkeypatch.setattr(NoneLeaf, "glanced", note)
+    limit = Limits().memory
+    number = peer.open() if in_session else 0
+    got = peer.run(number, GROWS) if in_session else fresh(peer, GROWS)
+
+    assert "out_of_memory" == got["outcome"]
+    assert limit <= got["memory_peak"] <= limit * 5 // 4
+    most = max(seen.values(), key=max)  # the others are of runners that end
+    assert 10 < len(most)
+    assert sorted(most) == most
+    assert limit >= most[-1] > limit // 2
+
+
+def test_a_job_that_takes_long_is_told_its_processor_time_by_glances(peer: Peer) -> None:
+    got = fresh(peer, "import time\nwhile time.process_time() < 0.2: pass")
+
+    assert 0.15 < got["cpu_time"] < 0.4

@@ -20,6 +20,7 @@ class UnlimitedLeaf:
 
     tick_interval = 1.0
     needs_ticks = False
+    looked = 0.0
     entry = Entry()
 
     def lower_priority(self) -> None:
@@ -48,6 +49,12 @@ class UnlimitedLeaf:
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None:
         return
+
+    def saw(self, memory_peak: int, at: float) -> None:
+        return
+
+    def glanced(self, memory: int, memory_peak: int) -> bool:
+        return False
 
     def ended(self, spent: float) -> None:
         return

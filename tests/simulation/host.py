@@ -55,6 +55,7 @@ class Leaf:
     """A job's group. Removing it takes another try now and then."""
 
     entry = Entry()
+    looked = 0.0
 
     def __init__(self, host: Host, *, needs_ticks: bool) -> None:
         self._host = host
@@ -97,6 +98,12 @@ class Leaf:
 
     def tick(self, pid: int, files: int = -1, sockets: Callable[[], int] = int, charged: int = 0) -> Limit | None:
         return Limit.MEMORY if self._host.fails("tick") else None
+
+    def saw(self, memory_peak: int, at: float) -> None:
+        return
+
+    def glanced(self, memory: int, memory_peak: int) -> bool:
+        return False
 
     def ended(self, spent: float) -> None:
         return

@@ -51,7 +51,6 @@ struct lw_fast_path {
 	uint8_t output[LW_MOST_OUTPUT]; /* a job's output on its way from the pipe to the answer */
 };
 
-int lw_watch_look(struct lw_watch *watch, uint64_t charged, uint64_t *ret_peak);
 int lw_watch_begin(const struct lw_watch *watch);
 void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream, uint64_t id,
 		  double started);

@@ -68,9 +68,12 @@ static bool within_limits(struct lw_offer *offer, uint64_t *ret_peak)
 	int64_t peak, oom, forks;
 	uint64_t charged;
 
-	if (offer->watch.job)
-		return !lw_supervisor_charged(offer->supervisor, offer->denials, &charged) &&
-		       !lw_watch_look(&offer->watch, charged, ret_peak);
+	if (offer->watch.job) {
+		if (lw_supervisor_charged(offer->supervisor, offer->denials, &charged) || lw_watch_look(&offer->watch, charged))
+			return false;
+		*ret_peak = offer->watch.peak;
+		return true;
+	}
 	peak = look(&offer->peak);
 	oom = look(&offer->oom);
 	forks = look(&offer->forks);

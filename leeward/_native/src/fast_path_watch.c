@@ -62,8 +62,8 @@ static int look_at_pages(struct lw_watch *watch, uint64_t before)
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), fields[FIELDS], resident, touched;
 	char text[TEXT + 1];
 
-	if (content(watch->status, text) <= 0 || read_stat(watch->stat, fields))
-		return -EAGAIN;
+	if (content(watch->status, text) <= 0 || !strstr(text, "\nRssAnon:") || read_stat(watch->stat, fields))
+		return -EAGAIN; /* a process that has ended has no memory there */
 	resident = (line_of(text, "\nRssAnon:") + line_of(text, "\nVmSwap:")) << 10;
 	touched = (fields[MINOR] + fields[MAJOR]) * page;
 	watch->pages = (resident < touched ? resident : touched) + (line_of(text, "\nVmPTE:") << 10);
@@ -71,9 +71,9 @@ static int look_at_pages(struct lw_watch *watch, uint64_t before)
 	return 0;
 }
 
-/* Count the job's memory; `charged` is what the supervisor has charged. Returns 0 if it is within its limit, with the most so
- * far; -EAGAIN if Python has to look. */
-int lw_watch_look(struct lw_watch *watch, uint64_t charged, uint64_t *ret_peak)
+/* Count the job's memory; `charged` is what the supervisor has charged. Returns 0 if it is within its limit, and then `memory` and
+ * `peak` hold; -EAGAIN if Python has to look. */
+int lw_watch_look(struct lw_watch *watch, uint64_t charged)
 {
 	uint64_t fields[FIELDS], faults, memory, sockets, most = FEW_FAULTS * PAGES_OF_A_FAULT * (uint64_t)sysconf(_SC_PAGESIZE);
 	struct statvfs files;
@@ -102,8 +102,8 @@ int lw_watch_look(struct lw_watch *watch, uint64_t charged, uint64_t *ret_peak)
 	memory += watch->pages;
 	if (memory > watch->limit)
 		return -EAGAIN;
+	watch->memory = memory;
 	watch->peak = memory > watch->peak ? memory : watch->peak;
-	*ret_peak = watch->peak;
 	return 0;
 }
 

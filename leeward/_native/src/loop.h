@@ -73,6 +73,7 @@ struct lw_watch {
 	uint64_t waited; /* clock ticks of its children before the job */
 	uint64_t limit, peak; /* bytes of memory */
 	uint64_t tasks[2], data[2]; /* RLIMIT_NPROC and RLIMIT_DATA of a fresh job, soft and hard */
+	uint64_t memory; /* bytes at the last look */
 	uint64_t pages, faults; /* bytes of its pages and tables at the last look, and its page faults until then */
 };
 
@@ -116,3 +117,4 @@ int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number);
 int lw_fast_path_refusal(struct lw_loop *loop, const uint8_t *before, uint32_t before_size, const uint8_t *behind,
 			 uint32_t behind_size);
 int lw_stream_shed(struct lw_loop *loop, int fd, bool on);
+int lw_watch_look(struct lw_watch *watch, uint64_t charged);

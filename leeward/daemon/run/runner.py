@@ -18,7 +18,7 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from leeward._native.loop import Offer
+from leeward._native.loop import Glance, Offer
 from leeward.base.dataclass import replace
 from leeward.base.protocols import Protocol
 from leeward.daemon.loop.barrier import in_any_case
@@ -58,7 +58,8 @@ class Runner:
     *descriptors* are those that its processes may have, as armed or set since; *show* shows the job its limits;
     *more_tasks* are those that the kernel counts against its RLIMIT_NPROC for spares of which the leaf doesn't know.
     *proves* tells the keeper that a runner of its passed the whole self-check; *sockstat* is where C counts the sockets.
-    *variables* are the environment beside that of all jobs. By *entrances*, its namespaces and ruleset, more processes join the first.
+    *variables* are the environment beside that of all jobs. By *entrances*, its namespaces and
+    ruleset, more processes join the first.
     """
 
     def __init__(self, number: int, leaf: Leaf, birth: Channel | None, denials: Denials,
@@ -81,6 +82,7 @@ class Runner:
         self.ended_by_watchdog: Stop | None = None
         self._ticking = Lock()
         self._charged = 0
+        self._glance: Glance | None = None  # where no controller counts, and its limits are those in force
         self.report: dict[str, str] = {}
         self.denied_before: dict[str, int] = {}  # refused calls of the session's jobs before this one, by name
         self._denied_total = 0
@@ -142,6 +144,7 @@ class Runner:
 
     def limit(self, limits: Limits) -> None:
         """Set *limits* and certificates of the next job, before it has code; LeewardError if that isn't possible."""
+        self._glance = None
         try:
             self.leaf.apply(limits)
             self._show(limits)
@@ -182,6 +185,7 @@ class Runner:
             watch = replace(watch, pidfd=self.pidfd, files=self.scratch, sockets=sockets,
                             free_sockets=watch.free_sockets + keepers, tasks=(tasks, tasks),
                             data=(data, rlimits.most_data(data)))
+            self._glance = Glance(watch)
         supervisor, slot = self.denials.place(self.number)
         return Offer(
             self.number, self.job, self.reply, out, err, gauges.time, gauges.peak, gauges.oom, gauges.forks,
@@ -226,6 +230,9 @@ class Runner:
         """Check the limits that the kernel doesn't enforce. Returns the limit that the job has exceeded, or None."""
         with self._ticking:
             self._charged = self.denials.charged(self.number) if self.scratch >= 0 else 0
+            seen = None if self._glance is None else self._glance.look(self._charged)
+            if seen is not None and self.leaf.glanced(*seen):
+                return None
             return self.leaf.tick(self.pid, self.scratch, self._sockets, self._charged)
 
     def tick_beside(self, scratch: int) -> Limit | None:
@@ -301,6 +308,7 @@ class Runner:
         """For a live sandbox: close the pipes of the first process, which gets no job, and the leaf's files for now."""
         ends = [fd for fd in (self.reply, self.out, self.err) if fd >= 0]
         self.reply = self.out = self.err = -1
+        self._glance = None
         in_any_case(*(partial(os.close, fd) for fd in ends), self.leaf.rest)
 
     def close_birth(self) -> None:
@@ -318,6 +326,7 @@ class Runner:
         """Close every descriptor. The leaf's holder has to remove the leaf."""
         fds = self.pidfd, self.job, self.reply, self.out, self.err, self.scratch
         self.pidfd = self.job = self.reply = self.out = self.err = self.scratch = -1
+        self._glance = None
         listening, self.listening = self.listening, False
         # The supervisor first, because it opens files by the descriptor of the tmpfs.
         in_any_case(*([partial(self.denials.remove, self.number)] if listening else []),

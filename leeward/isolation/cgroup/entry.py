@@ -65,7 +65,7 @@ class Leaf(Protocol):
     """The group of one job. What only some drivers do does nothing here."""
 
     needs_ticks: bool  # `usage` returns the figures of the last `tick`; False if the kernel counts
-    looked = 0.0       # when that was, or the fast path's own look, by CLOCK_MONOTONIC; 0.0 once a limit was exceeded
+    looked: float = 0.0  # when that was, or the fast path's own look, by CLOCK_MONOTONIC; 0.0 once a limit was exceeded
 
     @property
     def tick_interval(self) -> float:
@@ -117,6 +117,10 @@ class Leaf(Protocol):
     def saw(self, memory_peak: int, at: float) -> None:
         """Note that the fast path has looked, where `usage` is of looks, and saw so many bytes of memory at the most."""
         return
+
+    def glanced(self, memory: int, memory_peak: int) -> bool:
+        """In place of a `tick`: C has seen all of the job, within its limit. Returns False if a whole look is needed."""
+        return False
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
              charged: int = 0) -> Limit | None:

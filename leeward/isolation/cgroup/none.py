@@ -171,15 +171,29 @@ class NoneLeaf(entry.Leaf):
         if not self._files:
             return None
         nothing, pid = Gauge(-1), alone.key[0]
+        orphans, children, stat, status = self._files
         return Gauges(Gauge(watch.clock_of(pid), CLOCK), 1e-9, nothing, nothing, nothing, Usage(-account.others), Watch(
-            pid, *self._files, FREE_SOCKETS, SOCKET, _INODE, round(alone.waited * watch.TICKS_PER_S), limits.memory,
-            account.memory_peak))
+            pid, orphans, children, stat, status, FREE_SOCKETS, SOCKET, _INODE,
+            round(alone.waited * watch.TICKS_PER_S), limits.memory, account.memory_peak))
 
     def saw(self, memory_peak: int, at: float) -> None:
         account = self._account
         account.memory_peak = max(account.memory_peak, memory_peak)
         account.memory = max(account.memory, memory_peak + UNSEEN)
         self.looked = 0.0 if self._broken else at
+
+    def glanced(self, memory: int, memory_peak: int) -> bool:
+        if self._broken or self._alone is None:
+            return False
+        started, account = time.monotonic(), self._account
+        try:
+            spent = time.clock_gettime(watch.clock_of(self._alone.key[0]))
+        except OSError:
+            return False
+        account.memory, account.memory_peak = memory + UNSEEN, max(account.memory_peak, memory_peak)
+        account.time = max(account.time, spent + account.others)
+        self.looked, self._look_s = started, 0.0
+        return True
 
     def rest(self) -> None:
         files, self._files = self._files, ()

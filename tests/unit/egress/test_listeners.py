@@ -20,6 +20,7 @@ def test_a_listener_without_a_descriptor_left_is_not_asked_in_every_turn() -> No
     """It stays readable: the loop would do nothing else."""
     readable, far = socket.socketpair()
     end = Mock(wraps=readable)
+    end.setsockopt = Mock()  # TCP's
     end.accept.side_effect = OSError(errno.EMFILE, "too many open files")
 
     async def turns() -> None:
@@ -37,6 +38,19 @@ def test_a_listener_without_a_descriptor_left_is_not_asked_in_every_turn() -> No
         asyncio.run(turns())
 
     assert [1] == asked
+
+
+def test_what_comes_from_a_sandbox_is_not_paced() -> None:
+    """A host's BBR would have a timer pace what stays on its loopback device."""
+    async def prepare(end: socket.socket) -> None:
+        LeasedListeners([], [(end, 80)], Mock(), Mock())
+
+    with socket.create_server(("127.0.0.1", 0)) as end:
+        asyncio.run(prepare(end))
+        with socket.create_connection(end.getsockname()), end.accept()[0] as accepted:
+            used = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+
+    assert b"reno" == used.rstrip(b"\0")
 
 
 @pytest.mark.parametrize("told", ["together", "one by one"])

@@ -1,0 +1,174 @@
+"""Many jobs: each promise of the pool's, one row or two, beside what holds it or the nearest floor. 200 that sleep, verdicts,
+bursts of sandboxes, branches, kernels, no controllers, bytes of egress."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+
+from bench import sandboxes as live
+from bench import verdicts
+from bench.figures import egress, jobs, sandboxes
+from bench.figures.row import FigureSettings, Row, compared, in_turn, missing, quotient, spread
+from leeward import AsyncSandbox
+from leeward.client.blocking import Client
+from leeward.client.sandbox import Sandbox
+from leeward.errors import LeewardError
+from leeward_cli.bench.figures import percentile
+from leeward_cli.bench.floors import CODE, CalledSubject
+from leeward_cli.bench.ours import daemon, daemon_pid, fresh, good
+
+_SLEEPERS, _BURST, _DENSE = 200, 100, 50
+#: Programs whose verdicts are compared in a round, two of each kind; bench/verdicts.py takes 2,000.
+_VERDICTS = 2 * len(verdicts.KINDS)
+#: Run where no controller can be seen, and where they can: fresh jobs and turns of a session, by line of standard input.
+_SIDE = """
+import json, sys
+from leeward.client.blocking import Client
+from leeward_cli.bench.floors import CODE
+from leeward_cli.bench.ours import armed, daemon
+from leeward_cli.bench.rounds import row
+with daemon(None) as path, Client(path) as client, client.session() as session:
+    calls = {"fresh": lambda: client.execute(CODE), "turn": lambda: session.execute(CODE)}
+    armed(path, 1)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        kind, count, gap = line.split()
+        print(json.dumps(row(calls[kind], int(count), float(gap))), flush=True)
+"""
+_HIDDEN = ["unshare", "--mount", "--propagation", "private", "sh", "-c", 'umount -l -R /sys/fs/cgroup; exec "$@"', "sh"]
+
+
+def measure(settings: FigureSettings) -> Sequence[Row]:
+    return [*_jobs(settings), *_verdicts(), *_sandboxes(settings), *_kernels(settings), *_uncounted(settings),
+            *jobs.measure_rates(settings), *egress.measure(settings)[:1]]
+
+
+def _jobs(settings: FigureSettings) -> Sequence[Row]:
+    with daemon(None) as path, Client(path) as client:
+        seconds = []
+        for _ in range(settings.some(3)):
+            start = time.perf_counter()
+            for one in client.map(["import time; time.sleep(1)"] * _SLEEPERS, at_once=_SLEEPERS, timeout=60):
+                if one.result is None:
+                    raise one.error or LeewardError("bench: a job without a result")
+                good(one.result)
+            seconds.append(time.perf_counter() - start)
+    return [Row(f"{_SLEEPERS} jobs that sleep for a second, at once", round(percentile(seconds, 50), 2), "s", 3,
+                measured=[spread("client.map", "s", seconds, 2)])]
+
+
+def _verdicts() -> Sequence[Row]:
+    rows = []
+    with daemon(None) as path, Client(path) as client:
+        for load in (0, verdicts.LOAD):
+            with verdicts.loaded(load):
+                tally = verdicts.run(client, _VERDICTS)
+            rows.append(Row(f"right verdicts beside {load} programs that never stop for each processor",
+                            round(100 * tally.part, 2), "%", 100 * verdicts.BAR, at_most=False,
+                            note=f"{tally.count} programs in {tally.seconds:.0f} s"))
+    return rows
+
+
+@contextlib.contextmanager
+def _roomy(count: int) -> Iterator[str]:
+    """A daemon for so many sandboxes."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
+        config.write(f"max_sessions = {2 * count}\n")
+        config.flush()
+        with daemon(None, "--config", config.name) as path:
+            yield path
+
+
+async def _burst(path: str) -> float:
+    async def use() -> None:
+        async with AsyncSandbox(socket=path) as box:
+            good(await box.run(["true"]))
+            used.append(time.perf_counter())
+            await asyncio.wait_for(all_used.wait(), 60)
+
+    async def watch() -> None:
+        while len(used) < _BURST:
+            await asyncio.sleep(0.001)
+        all_used.set()
+
+    used: list[float] = []
+    all_used = asyncio.Event()
+    start = time.perf_counter()
+    await asyncio.gather(watch(), *(use() for _ in range(_BURST)))
+    return max(used) - start
+
+
+def _sandboxes(settings: FigureSettings) -> Sequence[Row]:
+    with _roomy(_BURST) as path:
+        seconds = [asyncio.run(_burst(path)) * 1e3 for _ in range(settings.some(3))]
+    with _roomy(_DENSE) as path, contextlib.closing(live.SandboxConnection(path)) as connection:
+        pid, wrong = daemon_pid(path), list[str]()
+        found = live.at_once(connection, pid, _DENSE, wrong)
+    each = (found["MiB"] - found["MiB before"]) / _DENSE
+    return [Row(f"{_BURST} sandboxes opened at once, each having run a command", round(percentile(seconds, 50)), "ms", 400,
+                measured=[spread("AsyncSandbox", "ms", seconds, 0)]),
+            Row("memory of a live sandbox after its first command", round(each, 2), "MiB", 1.2,
+                note=f"{_DENSE} of them; shares of pages, without the kernel's" + "".join(f"; {one}" for one in wrong))]
+
+
+def _kernels(settings: FigureSettings) -> Sequence[Row]:
+    with daemon(None) as path, Client(path) as client, Sandbox(socket=path) as box, box.kernel() as kernel:
+        kernel.execute(CODE)
+
+        def branch() -> None:
+            with kernel.fork() as copy:
+                good(copy.execute("pass"))
+
+        def execute() -> None:
+            good(box.execute(CODE))
+
+        subjects = [fresh(client), CalledSubject("a branch, one call and its end", branch),
+                    CalledSubject("box.execute", execute)]
+        found = in_turn(subjects, settings.some(20), 5)
+    job, branched, executed = (each.name for each in subjects)
+    milliseconds = [1e3 * each for some in found[branched] for each in some]
+    return [*sandboxes.calls(settings), compared("box.execute over a fresh job", found, executed, job, 2),
+            Row(branched, round(percentile(milliseconds, 50), 2), "ms", 1.5,
+                measured=[spread(branched, "ms", milliseconds, 2)])]
+
+
+def _uncounted(settings: FigureSettings) -> Sequence[Row]:
+    words = {("fresh", 20, 0.02): "a fresh job where no controller counts, over one where they do, 20 ms between calls",
+             ("turn", 20, 0.005): "a job in a session, the same, 5 ms", ("turn", 200, 0.0): "the same without a pause"}
+    if os.geteuid() or shutil.which("unshare") is None:
+        return [missing(each, 1.15, "it takes root to hide the controllers") for each in words.values()]
+    sides = [subprocess.Popen([*hidden, sys.executable, "-P", "-c", _SIDE], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True) for hidden in (_HIDDEN, [])]
+
+    def ask(side: subprocess.Popen[str], kind: str, count: int, gap: float) -> float:
+        assert side.stdin is not None
+        assert side.stdout is not None
+        side.stdin.write(f"{kind} {count} {gap}\n")
+        side.stdin.flush()
+        return percentile(json.loads(side.stdout.readline()), 50)
+
+    rows = []
+    for side in sides:
+        assert side.stdout is not None
+        side.stdout.readline()
+    for (kind, count, gap), text in words.items():
+        pairs = [[ask(side, kind, count, gap) for side in sides] for _ in range(settings.some(20))]
+        without, counted = zip(*pairs, strict=True)
+        rows.append(Row(text, quotient(without, counted), "x", 1.15, measured=[
+            spread(name, "ms", [1e3 * each for each in values], 3)
+            for name, values in (("without controllers", without), ("with them", counted))]))
+    for side in sides:
+        side.communicate()
+    return rows
