@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -30,6 +31,7 @@ from leeward.apps.fleet.errors import NodeLost, NoNodeFits
 from leeward.apps.fleet.far_client import FarClient
 from leeward.apps.fleet.node_client import NodeClient
 from leeward.apps.fleet.placement import DEPTH, STARTS, Node
+from leeward.client.aio_ports import connected
 
 NAMES = ("a", "b", "c")
 
@@ -125,6 +127,39 @@ def test_a_sandbox_works_as_on_one_daemon(daemons: dict[str, LiveDaemon], far: b
             return [added.text, b"".join(pieces), seen.text, read]
 
     assert ["42\n", b"one\ntwo\n", "42\n", b"40 2\n"] == asyncio.run(main())
+
+
+SERVER = ["python3", "-u", "-m", "http.server", "3000", "--bind", "127.0.0.1"]
+
+
+def test_a_server_in_a_sandbox_is_published_here(daemons: dict[str, LiveDaemon]) -> None:
+    """In both shapes."""
+    async def main() -> bytes:
+        async with fleet_of(daemons, far=False) as fleet, fleet.sandbox(profile="workdir") as box:
+            await (await box.start(SERVER)).read(PATIENCE)
+            async with await box.publish(3000) as published:
+                return await asyncio.to_thread(fetched, published.port)
+
+    assert b"Directory listing" in asyncio.run(main())
+    with leeward.fleet.connect(nodes(daemons)) as fleet, fleet.sandbox(profile="workdir") as box:
+        box.start(SERVER).read(PATIENCE)
+        with box.publish(3000) as published:
+            assert b"Directory listing" in fetched(published.port)
+
+
+def fetched(port: int) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as answer:
+        return bytes(answer.read())
+
+
+def test_a_server_behind_a_carrier_is_refused_by_name(daemons: dict[str, LiveDaemon]) -> None:
+    """Its descriptor doesn't travel."""
+    async def main() -> None:
+        async with fleet_of(daemons, far=True) as fleet, fleet.sandbox() as box:
+            with pytest.raises(leeward.RequestRejected, match="isn't reached through Ray"):
+                await connected(box, 3000)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("far", [False, True])
