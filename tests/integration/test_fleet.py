@@ -34,12 +34,18 @@ from leeward.apps.fleet.placement import DEPTH, STARTS, Node
 from leeward.client.aio_ports import connected
 
 NAMES = ("a", "b", "c")
+#: Sandboxes. The long form takes some minutes, and 8 GiB.
+MANY = 1000 if os.environ.get("LEEWARD_LONG") else 12
 
 
 @contextlib.contextmanager
 def started(folder: Path, name: str) -> Iterator[LiveDaemon]:
     (folder / name).mkdir(exist_ok=True)
-    with LiveDaemon(folder / name, "--pool-size", "2") as daemon:
+    config = folder / name / "c.toml"
+    # By default there is room for as many as could all take the memory that they may.
+    config.write_text("max_sessions = 500\n" if MANY >= 1000 else "")
+    config.chmod(0o600)
+    with LiveDaemon(folder / name, "--pool-size", "2", "--config", str(config)) as daemon:
         yield daemon
 
 
@@ -197,10 +203,6 @@ def test_what_runs_tells_and_asks(daemons: dict[str, LiveDaemon], far: bool) -> 
             return [called.text, pieces, len(large.stdout), late.value.may_have_run]
 
     assert ["42\n", [b"one\n", b"two\n"], 3_000_001, True] == asyncio.run(main())
-
-
-#: The long form takes some minutes, and 8 GiB.
-MANY = 1000 if os.environ.get("LEEWARD_LONG") else 12
 
 
 @pytest.mark.timeout(10 * MANY)
