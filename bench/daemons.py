@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
 
+from bench.sandboxes import memory
 from leeward.client.blocking import Client
-from leeward_cli.bench.ours import armed, daemon, rate
+from leeward_cli.bench.ours import armed, daemon, daemon_pid, rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ def main() -> None:
                 measured = turn(sides[name], given.callers, given.jobs, given.workers)
                 if number >= 0:
                     turns[name].append(measured)
+        for name, paths in sides.items():
+            print(f"{name:8} {sum(memory(daemon_pid(path)) for path in paths)} MiB, of which several processes share a part")
     for figure in ("by_clock", "by_busiest", "spent_ms"):
         for name, found in turns.items():
             values = [getattr(each, figure) for each in found]

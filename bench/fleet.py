@@ -4,9 +4,10 @@ Measures what a fleet adds to a job: on the local client, a fleet of one daemon 
     .venv/bin/python -m bench.fleet SOCKET [--jobs N] [--rounds N]
     PYTHONPATH=.:cli .venv-framework-ray/bin/python -m bench.fleet SOCKET     # with Ray, which .venv hasn't
 
-SOCKET is that of a daemon that runs. The three take turns in each round; the first round isn't counted. Shown are medians
-and the least: milliseconds by the clock for each of many jobs, as many at once as the fleet has under way; milliseconds of
-this process's processor time for each; and by the clock for one job at a time.
+SOCKET is that of a daemon that runs. They take turns in each round; the first round isn't counted. `bare` is the floor of
+what Ray costs: an actor that does nothing, to which as many calls are sent, and from which as many answers are fetched, in
+messages as large as a fleet's. Shown are medians and the least: milliseconds by the clock for each of many jobs, as many at
+once as the fleet has under way; milliseconds of this process's processor time for each; and by the clock for one at a time.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from statistics import median
+from typing import Any
 
 import leeward
 from leeward.apps.fleet.aio_fleet import AsyncFleet
 from leeward.apps.fleet.placement import DEPTH
+from leeward.wire.replies import Reply
 
 CODE, EXPECTED = "print(1)", "1\n"
+#: An answer's fields, as large as a job's.
+ANSWER = {"outcome": "finished", "stdout": EXPECTED.encode(), "stderr": b"", "exit_code": 0, "duration": 0.001,
+          "cpu_time": 0.001, "memory": 1 << 20, "results": [], "denied": [], "files": []}
 #: Jobs one at a time.
 _SINGLE = 100
 
@@ -38,6 +44,7 @@ async def sides(socket: str) -> AsyncIterator[dict[str, tuple[Many, One]]]:
         fleets = {"fleet": await stack.enter_async_context(AsyncFleet([f"unix:{socket}"]))}
         if cluster(socket, stack):
             fleets["ray"] = await stack.enter_async_context(AsyncFleet("auto"))
+            bare = _bare(DEPTH * (await fleets["fleet"].status())["workers"] // 2)
         room = asyncio.Semaphore(DEPTH * (await fleets["fleet"].status())["workers"])
 
         async def local(count: int) -> None:
@@ -55,7 +62,34 @@ async def sides(socket: str) -> AsyncIterator[dict[str, tuple[Many, One]]]:
 
             return many
 
-        yield {"client": (local, client.execute), **{name: (on(fleet), fleet.execute) for name, fleet in fleets.items()}}
+        yield {"client": (local, client.execute), **{name: (on(fleet), fleet.execute) for name, fleet in fleets.items()},
+               **({"bare": bare} if "ray" in fleets else {})}
+
+
+def _bare(batch: int) -> tuple[Many, One]:
+    """Messages of *batch* calls to an actor that does nothing, and of as many answers from it; and one of each."""
+    import ray  # an extra
+
+    class Bare:
+        async def submit(self, calls: list[object]) -> None: ...
+
+        async def fetch(self, count: int) -> list[object]:
+            return [(number, Reply(number, ANSWER, "", "", []), []) for number in range(count)]
+
+    actor = ray.remote(Bare).options(num_cpus=0, max_concurrency=1000).remote()
+
+    async def some(count: int) -> None:
+        await actor.submit.remote([(number, "call", "execute", {"code": CODE}, None, {}) for number in range(count)])
+        assert count == len(await actor.fetch.remote(count))
+
+    async def many(count: int) -> None:
+        for _ in range(count // batch):
+            await some(batch)
+
+    async def one(_: str) -> Any:
+        await some(1)
+
+    return many, one
 
 
 def cluster(socket: str, stack: contextlib.AsyncExitStack) -> bool:

@@ -167,7 +167,7 @@ class _Passing:
 
 async def connected(sandbox: AsyncSandbox, port: int) -> socket.socket | None:
     """A socket that is connected to a server in *sandbox*; None if nobody listens there."""
-    reply, descriptors = await sandbox._connections.call("sandbox_connect", {"sandbox": await sandbox.id(), "port": port})
+    reply, descriptors = await sandbox._connections.call("sandbox_connect", {"sandbox": await sandbox._named(), "port": port})
     if bool(reply.ok and reply.ok.get("socket")) != bool(descriptors):
         for fd in descriptors:
             os.close(fd)

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import helm_python
 import kubernetes_validate
-import yaml
+import yaml  # type: ignore[import-untyped]  # it has none
 
 FOLDER = Path(__file__).parent
 #: Of Kubernetes: the oldest of the chart, and the newest that there is a schema of.
 VERSIONS = ("1.33", "1.37")
-VALUES = {"image": "registry.example/leeward:latest"}
+VALUES: dict[str, object] = {"image": "registry.example/leeward:latest"}
 #: More of what the chart may be given, which is rendered and held against the schema as well.
 OTHERS = {**VALUES, "domain": "lw.example", "nodes": 5, "servers": 1, "faces": ["e2b", "ports"], "installSeccomp": False,
           "daemonOptions": ["--pool-size=8"], "serveOptions": ["--wait=20"], "config": "pool_size = 2\n",

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -30,14 +31,21 @@ from leeward.apps.fleet.errors import NodeLost, NoNodeFits
 from leeward.apps.fleet.far_client import FarClient
 from leeward.apps.fleet.node_client import NodeClient
 from leeward.apps.fleet.placement import DEPTH, STARTS, Node
+from leeward.client.aio_ports import connected
 
 NAMES = ("a", "b", "c")
+#: Sandboxes. The long form takes some minutes, and 8 GiB.
+MANY = 1000 if os.environ.get("LEEWARD_LONG") else 12
 
 
 @contextlib.contextmanager
 def started(folder: Path, name: str) -> Iterator[LiveDaemon]:
     (folder / name).mkdir(exist_ok=True)
-    with LiveDaemon(folder / name, "--pool-size", "2") as daemon:
+    config = folder / name / "c.toml"
+    # By default there is room for as many as could all take the memory that they may.
+    config.write_text("max_sessions = 500\n" if MANY >= 1000 else "")
+    config.chmod(0o600)
+    with LiveDaemon(folder / name, "--pool-size", "2", "--config", str(config)) as daemon:
         yield daemon
 
 
@@ -151,6 +159,39 @@ def test_a_kernel_moves_to_another_node(daemons: dict[str, LiveDaemon], far: boo
         assert [] == leeward.Snapshot.list(socket=daemon.socket)
 
 
+SERVER = ["python3", "-u", "-m", "http.server", "3000", "--bind", "127.0.0.1"]
+
+
+def test_a_server_in_a_sandbox_is_published_here(daemons: dict[str, LiveDaemon]) -> None:
+    """In both shapes."""
+    async def main() -> bytes:
+        async with fleet_of(daemons, far=False) as fleet, fleet.sandbox(profile="workdir") as box:
+            await (await box.start(SERVER)).read(PATIENCE)
+            async with await box.publish(3000) as published:
+                return await asyncio.to_thread(fetched, published.port)
+
+    assert b"Directory listing" in asyncio.run(main())
+    with leeward.fleet.connect(nodes(daemons)) as fleet, fleet.sandbox(profile="workdir") as box:
+        box.start(SERVER).read(PATIENCE)
+        with box.publish(3000) as published:
+            assert b"Directory listing" in fetched(published.port)
+
+
+def fetched(port: int) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as answer:
+        return bytes(answer.read())
+
+
+def test_a_server_behind_a_carrier_is_refused_by_name(daemons: dict[str, LiveDaemon]) -> None:
+    """Its descriptor doesn't travel."""
+    async def main() -> None:
+        async with fleet_of(daemons, far=True) as fleet, fleet.sandbox() as box:
+            with pytest.raises(leeward.RequestRejected, match="isn't reached through Ray"):
+                await connected(box, 3000)
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("far", [False, True])
 def test_a_session_keeps_its_state(daemons: dict[str, LiveDaemon], far: bool) -> None:
     """Until it is reset; and a job of it can be interrupted."""
@@ -186,10 +227,6 @@ def test_what_runs_tells_and_asks(daemons: dict[str, LiveDaemon], far: bool) -> 
             return [called.text, pieces, len(large.stdout), late.value.may_have_run]
 
     assert ["42\n", [b"one\n", b"two\n"], 3_000_001, True] == asyncio.run(main())
-
-
-#: The long form takes some minutes, and 8 GiB.
-MANY = 1000 if os.environ.get("LEEWARD_LONG") else 12
 
 
 @pytest.mark.timeout(10 * MANY)

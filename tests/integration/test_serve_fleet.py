@@ -18,9 +18,10 @@ from kit.waiting import poll_until
 from leeward.apps.fleet.fleet import Fleet
 from leeward.apps.serve.nodes import mark_of
 
-pytestmark = pytest.mark.needs("extra-serve")
+pytestmark = pytest.mark.needs("extra-serve", "extra-mcp")
 
 LETTERS = 26
+FACES = ("e2b", "run-code", "mcp", "ports")
 NEAR, FAR = "near", "far"
 ASKS = "a fleet asks its nodes each second"
 
@@ -40,7 +41,7 @@ class Place:
         (config / "fleet.toml").chmod(0o600)
         self.env = {"XDG_CONFIG_HOME": str(folder / "config"), "LEEWARD_FLEET": ""}
         self.metrics = str(folder / "metrics")
-        self.other = stack.enter_context(Served(folder / "none", folder / "served", "e2b", "run-code", "--fleet", **self.env))
+        self.other = stack.enter_context(Served(folder / "none", folder / "served", *FACES, "--fleet", **self.env))
         self.served = self.other.again()
         self.served._arguments += ("--metrics", self.metrics)
         stack.enter_context(self.served)
@@ -139,6 +140,38 @@ def test_jobs_are_on_both_nodes(place):
         rows = list(threads.map(lambda _: run(place.served, "import time; time.sleep(0.3); print(6 * 7)"), range(4)))
     assert [(200, "42\n")] * 4 == [(status, row["run_result"]["stdout"]) for status, row in rows]
     assert [2, 2] == [now - then for now, then in zip(done(), before, strict=True)]
+
+
+@pytest.mark.parametrize("name", [NEAR, FAR])
+def test_a_server_in_a_sandbox_is_reached_by_any_server(place, name):
+    box = on(place.served, name)
+    with contextlib.closing(leeward.Sandbox.attach(box["sandboxID"][:LETTERS], socket=place.daemons[name].socket)) as there:
+        process = there.start(["python3", "-u", "-m", "http.server", "3000", "--bind", "127.0.0.1"])
+        process.read(PATIENCE)
+
+        def served():
+            with place.other.asked("GET", f"/ports/{box['sandboxID']}/3000/", token="", Host="localhost") as answer:
+                return answer.status == 200 and b"Directory listing" in answer.read()
+
+        poll_until(served, "callers without a token are judged by a list that is used again for a second")
+
+
+def test_an_agents_sandbox_is_on_some_node_and_keeps_its_state(place):
+    """Also where the next call is another server's."""
+    def shell(served, command):
+        row = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+            "name": "run_shell", "arguments": {"command": command, "sandbox": "mine"},
+            "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                      "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+                      "io.modelcontextprotocol/clientCapabilities": {}}}}
+        status, said = served.ask("POST", "/mcp", row, Accept="application/json, text/event-stream",
+                                  Content_Type="application/json", MCP_Protocol_Version="2026-07-28",
+                                  MCP_Method="tools/call", MCP_Name="run_shell")
+        assert 200 == status, said
+        return said["result"]["content"][0]["text"]
+
+    shell(place.served, "echo kept >f")
+    assert "kept" in shell(place.other, "cat f")
 
 
 def test_another_tenants_sandbox_is_named_on_no_node(place):
@@ -252,7 +285,7 @@ def test_a_node_that_is_lost_costs_what_is_there_alone(tmp_path):
         place.node.end()
         poll_until(lambda: b'leeward_fleet_up{node="far"} 0' in metrics(place), ASKS)
         status, said = place.served.ask("GET", f"/sandboxes/{far['sandboxID']}")
-        assert 404 == status
+        assert (404, "node_lost: the sandbox's node doesn't answer any more") == (status, said["message"])
         assert read(place.other, far)[0] in (404, 502)
         assert (200, b"near") == read(place.served, near)
         assert "42\n" == run(place.served, "print(42)")[1]["run_result"]["stdout"]

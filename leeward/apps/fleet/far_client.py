@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NO_PORTS = "a server in a sandbox isn't reached through Ray: run its client in the sandbox"
 #: Seconds that each part of closing may take.
 _CLOSE_S = 1.0
 
@@ -68,11 +69,17 @@ class FarClient(NodeClient):
                       folders: OpenFolders | None = None) -> tuple[Answer, AsyncConnection]:
         if folders is not None:
             raise RequestRejected("folders of this host are on no other node")
+        if op == "sandbox_connect":
+            raise RequestRejected(_NO_PORTS)
         packages = fields.get("packages", ())
         given = {name: value for name, value in fields.items() if name != "packages"}
         seconds = None if until is None else max(0.0, until - time.monotonic())
         number, answer = await self._sent("call", op, given, seconds, functions, packages=tuple(packages))
         return answered(answer), cast("AsyncConnection", _FarConnection(self, number))
+
+    @property
+    def where(self) -> str:
+        raise RequestRejected(_NO_PORTS)
 
     async def _with_packages(self, options: PlaceOptions, fields: Mapping[str, Any],
                              attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:

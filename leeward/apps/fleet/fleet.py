@@ -30,6 +30,7 @@ from leeward.spec.outcome import Result
 
 if TYPE_CHECKING:
     from leeward.client.conversation import Answer
+    from leeward.client.ports import Published
     from leeward.client.process import Kernel
     from leeward.wire.replies import Reply
 
@@ -240,6 +241,12 @@ class _Bridged:
         return self._connections.socket
 
     @property
+    def where(self) -> str:
+        """The socket of its daemon, which is open; RequestRejected if that isn't reached by one."""
+        assert self._connections.opened is not None
+        return self._connections.opened.member.client.where
+
+    @property
     def is_open(self) -> bool:
         return self._connections.opened is not None
 
@@ -291,6 +298,13 @@ class FleetSandbox(Sandbox):
     def node(self) -> str:
         """The name of its node; "" before it was opened."""
         return self._connections.socket if self._connections.is_open else ""
+
+    def publish(self, port: int, host_port: int = 0) -> Published:
+        """As Sandbox.publish, on this host, wherever the node is; RequestRejected on Ray."""
+        from leeward.client.ports import Published  # most programs don't need it
+
+        number = self._named()
+        return Published(number, self._connections.where, port, host_port)
 
     def _opened(self, fields: Mapping[str, Any]) -> Reply:
         if self._mounts:

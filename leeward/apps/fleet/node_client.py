@@ -40,6 +40,11 @@ class NodeClient(AsyncClient):
     def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
         super().__init__(socket, retry=False)
 
+    @property
+    def where(self) -> str:
+        """The socket that other clients may use as well."""
+        return self.socket
+
     async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None,
                   functions: AwaitedBesideJob | None = None, packages: Sequence[str] = ()) -> Answer:
         """

@@ -78,6 +78,11 @@ _OF_NODES = {"node_lost": "node_lost: the sandbox's node doesn't answer any more
              "drained": "drained: the sandbox's node takes no work any more"}
 
 
+def gone(error: SandboxOver) -> ServeProblem:
+    """The answer where a sandbox has ended, or there is none; with the reason if that is its node's."""
+    return missing(_OF_NODES.get(error.reason, "The sandbox was not found"))
+
+
 def problem_of(error: Exception) -> ServeProblem:
     """The answer to a caller for *error*; without details for an unexpected one."""
     if isinstance(error, ServeProblem):

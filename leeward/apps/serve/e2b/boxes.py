@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.apps.serve.calls import Use, tell
 from leeward.apps.serve.e2b.processes import ProcessTable
 from leeward.apps.serve.nodes import ID, LETTERS
-from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
+from leeward.apps.serve.problems import ServeProblem, bad, busy, gone, missing
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_process import AsyncKernel
 from leeward.client.aio_sandbox import AsyncSandbox
@@ -204,8 +204,10 @@ class Boxes:
         try:
             box = await self._door.nodes.attach(identity)
             metadata = (await box.info())["metadata"]
-        except (SandboxOver, RequestRejected):
+        except RequestRejected:
             raise missing("The sandbox was not found") from None
+        except SandboxOver as error:
+            raise gone(error) from None
         if _TENANT not in metadata:  # a sandbox of this user's that no caller of this server has opened
             await box.detach()
             raise missing("The sandbox was not found")
@@ -241,7 +243,7 @@ class Boxes:
             await box.box.kill()
         except SandboxOver as error:
             self.over(box, error.reason)
-            raise missing("The sandbox was not found") from None
+            raise gone(error) from None
         except DaemonError:
             if self.has(box):
                 raise
@@ -253,7 +255,7 @@ class Boxes:
             return await box.box.info()
         except SandboxOver as error:
             self.over(box, error.reason)
-            raise missing("The sandbox was not found") from None
+            raise gone(error) from None
         except DaemonError:
             if self.has(box):
                 raise
