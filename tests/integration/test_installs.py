@@ -119,8 +119,8 @@ def test_limas_script_makes_a_machine_with_leeward(programs: Path, url: str, tmp
     (provision,) = template["provision"]
     script = provision["script"].replace("/opt/pipx", f"{tmp_path}/pipx").replace("/usr/local/bin", f"{tmp_path}/bin")
     env = {"PATH": f"{tmp_path}/bin:{programs}:/usr/bin:/bin", "HOME": str(tmp_path), "PIP_INDEX_URL": url,
-           "LEEWARD_SOCKET": str(tmp_path / "leeward.sock")}
-    again = [subprocess.run(["sh", "-c", text], env=env, check=True, capture_output=True, text=True).stdout
+           "PIP_CONFIG_FILE": "/dev/null", "UV_DEFAULT_INDEX": url, "LEEWARD_SOCKET": str(tmp_path / "leeward.sock")}
+    again = [subprocess.run(["sh", "-c", text], env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
              for text in (script, script, template["probes"][0]["script"])]
     ran = subprocess.run([tmp_path / "bin/leeward", "run", "print(6 * 7)"], env=env, check=True, capture_output=True,
                          text=True)
