@@ -18,6 +18,7 @@ from kit import installing
 from kit.features import ROOT
 from kit.installing import Stranger
 from kit.ordinary_user import OrdinaryUser
+from kit.packages import shown_folder
 from kit.skip_policy import require
 
 pytestmark = pytest.mark.needs("installers", "system-python", "compiler")
@@ -141,11 +142,12 @@ def pythons() -> list[Path]:
 if LONG:
     @pytest.mark.timeout(4 * installing.PATIENCE_S)
     @pytest.mark.parametrize("python", pythons(), ids=lambda path: path.name)
-    def test_another_version_of_python(stranger: Stranger, open_folder: Path, python: Path) -> None:
-        """One in a folder of the user's, as uv fetches them; copied, since root's home is closed."""
-        shutil.copytree(python, stranger.home / "python", symlinks=True)
-        typed = stranger.types([f"uvx --python {stranger.home}/python/bin/python3 leeward {EXEC}",
-                                "$(ls .cache/uv/archive-v0/*/bin/leeward) exec 'import sys; print(sys.version)'"])
+    def test_another_version_of_python(stranger: Stranger, python: Path) -> None:
+        """In a folder outside root's home, which is closed, and outside /tmp, which a sandbox has for itself."""
+        with shown_folder() as folder:
+            shutil.copytree(python, folder / "python", symlinks=True)
+            typed = stranger.types([f"uvx --python {folder}/python/bin/python3 leeward {EXEC}",
+                                    "$(ls .cache/uv/archive-v0/*/bin/leeward) exec 'import sys; print(sys.version)'"])
 
         assert "42" == typed[0].printed.splitlines()[-1], typed
         assert typed[1].printed.startswith(python.name.rpartition(".")[0]), typed
