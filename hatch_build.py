@@ -40,7 +40,8 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
         # By path: the project's folder is not on sys.path while a front end builds.
         shim = runpy.run_path(str(Path(self.root) / "build_ffi.py"))
         if lacking := _lacking(shim["compiler"]()):
-            sys.exit(f"leeward: no {lacking} to compile it with; a wheel needs none: pip install --only-binary leeward leeward")
+            sys.exit(f"leeward: no {lacking} to compile it with; a wheel needs none: "
+                     "pip install --only-binary leeward leeward")
         self._work = tempfile.mkdtemp(prefix="leeward-wheel-")
         client = runpy.run_path(str(Path(self.root) / "build_client.py"))
         sdk = Path(self.root) / client["SDK"] if version == "editable" else Path(self._work) / "sdk"

@@ -75,3 +75,13 @@ def on_files(files: Any, *, config: Any) -> Any:
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """Write the links anew."""
     return relinked(markdown, page.file.src_uri)
+
+
+def on_post_build(config: Any) -> None:
+    """The list of pages for models, and the text of each page that it names, beside the pages."""
+    site = Path(config["site_dir"])
+    text = relinked((ROOT / "docs/llms.txt").read_text(), "llms.txt")
+    (site / "llms.txt").write_text(text)
+    for page in re.findall(r"\]\(([^)]+\.md)\)", text):
+        source = (ROOT / _SOURCES.get(page, f"docs/{page}")).read_text()
+        (site / page).write_text(relinked(source, page))

@@ -25,8 +25,6 @@ from leeward_cli.terminal_rows import fields
 
 _CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-#: Columns of a progress bar.
-_BAR = 24
 
 
 @click.group("image", cls=CommandGroup)
@@ -45,13 +43,13 @@ def _open(config_file: str | None) -> Images:
 
 
 def _bar(far: ImportProgress, began: float) -> str:
-    """How far an import is, and how fast."""
-    rate = far.done / (1 << 20) / max(time.monotonic() - began, 0.001)
+    """How far an import is, how fast, and how long the rest takes."""
+    seconds = max(time.monotonic() - began, 0.001)
+    rate = f"{far.done / (1 << 20) / seconds:.0f} MiB/s"
     if not far.total:
-        return f"{_size(far.done)}, {rate:.0f} MiB/s"
-    share = min(1.0, far.done / far.total)
-    filled = "#" * int(_BAR * share)
-    return f"[{filled:<{_BAR}}] {_size(far.done)} of {_size(far.total)}, {rate:.0f} MiB/s"
+        return f"{_size(far.done)}, {rate}"
+    share = far.done / far.total
+    return f"{progress.bar(share)} {_size(far.done)} of {_size(far.total)}, {rate}{progress.left(share, seconds)}"
 
 
 @image.command("import")

@@ -20,6 +20,22 @@ AFTER_S, _EACH_S = 1.0, 0.25
 _CLEAR = b"\r\x1b[K"
 
 
+#: Columns of a bar.
+_WIDTH = 24
+
+
+def bar(share: float) -> str:
+    return f"[{'#' * int(_WIDTH * min(1.0, share)):{_WIDTH}}]"
+
+
+def left(share: float, seconds: float) -> str:
+    """How long the rest takes, when *share* of all took *seconds*; "" while that would be a guess."""
+    if share < 0.02 or seconds < AFTER_S:
+        return ""
+    rest = round(seconds * (1 - min(1.0, share)) / share)
+    return f", {rest // 60}:{rest % 60:02} left"
+
+
 class Progress:
     """A context in which the line shows that *what* is being done, with the *text* that another thread asks for."""
 
@@ -64,6 +80,7 @@ class Counted:
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self._bytes = self._files = 0
+        self._began = time.monotonic()
 
     def ask(self, op: str, fields: Mapping[str, Any]) -> Reply:
         reply = self._sandbox.ask(op, fields)
@@ -74,4 +91,5 @@ class Counted:
         return reply
 
     def text(self) -> str:
-        return f"{self._files} files, {self._bytes / (1 << 20):.1f} MiB"
+        size = self._bytes / (1 << 20)
+        return f"{self._files} files, {size:.1f} MiB, {size / max(time.monotonic() - self._began, 0.001):.1f} MiB/s"

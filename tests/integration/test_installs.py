@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kit import installing
 from kit.features import ROOT
 from kit.installing import Stranger
 from kit.ordinary_user import OrdinaryUser
+from kit.packages import shown_folder
 from kit.skip_policy import require
 
 pytestmark = pytest.mark.needs("installers", "system-python", "compiler")
@@ -110,23 +112,42 @@ def test_another_way_to_install_it(stranger: Stranger, way: str) -> None:
     assert [0] * len(typed) == [each.status for each in typed], typed
 
 
+@pytest.mark.needs("root")
+@pytest.mark.timeout(2 * installing.PATIENCE_S)
+def test_limas_script_makes_a_machine_with_leeward(programs: Path, url: str, tmp_path: Path) -> None:
+    """packaging/lima.yaml is a template with a base, and its script installs leeward, once, for every user."""
+    template = yaml.safe_load((ROOT / "packaging/lima.yaml").read_text())
+    (provision,) = template["provision"]
+    script = provision["script"].replace("/opt/pipx", f"{tmp_path}/pipx").replace("/usr/local/bin", f"{tmp_path}/bin")
+    env = {"PATH": f"{tmp_path}/bin:{programs}:/usr/bin:/bin", "HOME": str(tmp_path), "PIP_INDEX_URL": url,
+           "PIP_CONFIG_FILE": "/dev/null", "UV_DEFAULT_INDEX": url, "LEEWARD_SOCKET": str(tmp_path / "leeward.sock")}
+    again = [subprocess.run(["sh", "-c", text], env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
+             for text in (script, script, template["probes"][0]["script"])]
+    ran = subprocess.run([tmp_path / "bin/leeward", "run", "print(6 * 7)"], env=env, check=True, capture_output=True,
+                         text=True)
+
+    assert {"base", "cpus", "memory", "provision", "probes"} == set(template)
+    assert ("system", "template://debian-12") == (provision["mode"], template["base"])
+    assert "installed package leeward" in again[0]
+    assert ["", ""] == again[1:]
+    assert "42\n" == ran.stdout
+
+
 def pythons() -> list[Path]:
-    """The machine's other versions, each with the wheels that it needs."""
-    found = (shutil.which(f"python3.{minor}") for minor in (12, 13, 14))
-    asks = "import sys; print(sys.base_prefix)"
-    folders = {subprocess.run([each, "-c", asks], capture_output=True, text=True, check=False).stdout.strip()
-               for each in found if each}
-    return [Path(folder) for folder in sorted(folders - {""})]
+    """The machine's other versions, as pyenv and uv install them, that the wheels were fetched for."""
+    ready = {path.name.removeprefix(".wheels-") for path in installing.FOLDER.glob(".wheels-*")}
+    return sorted(folder for folder in Path.home().glob(".pyenv/versions/3.*") if folder.name.rpartition(".")[0] in ready)
 
 
 if LONG:
     @pytest.mark.timeout(4 * installing.PATIENCE_S)
     @pytest.mark.parametrize("python", pythons(), ids=lambda path: path.name)
-    def test_another_version_of_python(stranger: Stranger, open_folder: Path, python: Path) -> None:
-        """One in a folder of the user's, as uv fetches them; copied, since root's home is closed."""
-        shutil.copytree(python, stranger.home / "python", symlinks=True)
-        typed = stranger.types([f"uvx --python {stranger.home}/python/bin/python3 leeward {EXEC}",
-                                "$(ls .cache/uv/archive-v0/*/bin/leeward) exec 'import sys; print(sys.version)'"])
+    def test_another_version_of_python(stranger: Stranger, python: Path) -> None:
+        """In a folder outside root's home, which is closed, and outside /tmp, which a sandbox has for itself."""
+        with shown_folder() as folder:
+            shutil.copytree(python, folder / "python", symlinks=True)
+            typed = stranger.types([f"uvx --python {folder}/python/bin/python3 leeward {EXEC}",
+                                    "$(ls .cache/uv/archive-v0/*/bin/leeward) exec 'import sys; print(sys.version)'"])
 
         assert "42" == typed[0].printed.splitlines()[-1], typed
         assert typed[1].printed.startswith(python.name.rpartition(".")[0]), typed

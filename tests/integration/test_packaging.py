@@ -111,7 +111,7 @@ def test_dev_lists_its_tasks(tmp_path):
     listed = subprocess.run([ROOT / "dev"], capture_output=True, text=True, check=True, cwd=tmp_path)
 
     assert {"setup", "demo", "test", "lint", "bench", "figures", "docs", "vm", "fuzz", "build", "emulate", "deb",
-            "generate", "lines", "hook", "release", "pictures", "npm", "recording"} == {
+            "generate", "lines", "hook", "release", "pictures", "npm", "recording", "image"} == {
         line.split()[1] for line in listed.stdout.splitlines() if line.startswith("./dev ")}
 
     unknown = subprocess.run([ROOT / "dev", "dance"], capture_output=True, text=True, check=False)

@@ -47,6 +47,19 @@ def test_the_site_fetches_no_external_resource(site):
     assert [] == [page.name for page in site.rglob("*.html") if re.search(fetched, page.read_text())]
 
 
+def test_models_find_the_text_of_the_pages(site):
+    named = re.findall(r"\]\(([^)]+)\)", (site / "llms.txt").read_text())
+
+    assert 15 < len(named) == len(set(named))
+    assert [] == [page for page in named if not (site / page).is_file()]
+
+
+def test_the_site_has_a_search(site):
+    index = (site / "search/search_index.json").read_text()
+
+    assert all(words in index for words in ("Grade a student", "bug-report", "start.html"))
+
+
 def test_a_page_that_is_broken_stops_the_build(tmp_path):
     """
     A link to a page, a heading or a name that isn't there; a page that the navigation lacks. In one build: each takes

@@ -13,6 +13,8 @@ from leeward.daemon.config import Config
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (
     *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "tests/escapes/CATALOGUE.md"))
+#: The list of pages for models.
+LLMS = "docs/llms.txt"
 
 
 def links(page: str) -> set[tuple[str, str]]:
@@ -30,7 +32,7 @@ def anchors(page: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, LLMS])
 def test_every_link_leads_somewhere(page: str):
     for path, anchor in links(page):
         assert (ROOT / path).exists(), path

@@ -94,10 +94,23 @@ def test_files_are_counted_with_their_bytes() -> None:
 
     counted = progress.Counted(Box())
     counted.ask("file_stat", {"path": b"x"})
-    assert "0 files, 0.0 MiB" == counted.text()
+    assert counted.text().startswith("0 files, 0.0 MiB, 0.0 MiB/s")
     counted.ask("file_read", {"path": b"x", "next": 7})
-    assert "0 files, 1.0 MiB" == counted.text()
+    assert counted.text().startswith("0 files, 1.0 MiB, ")
     counted.ask("file_read", {"path": b"x"})
     counted.ask("file_write", {"path": b"x", "data": bytes(1 << 19), "more": True, "next": 7})
     counted.ask("file_write", {"path": b"x", "data": bytes(1 << 19), "more": False})
-    assert "2 files, 3.0 MiB" == counted.text()
+    assert counted.text().startswith("2 files, 3.0 MiB, ")
+
+
+@pytest.mark.parametrize(("share", "seconds", "shown"), [
+    (0.0, 5.0, ""), (0.01, 9.0, ""), (0.5, 0.01, ""), (0.5, 30.0, ", 0:30 left"), (0.25, 60.0, ", 3:00 left"),
+    (1.0, 7.0, ", 0:00 left"), (1.5, 7.0, ", 0:00 left"),
+])
+def test_the_time_left_is_told_when_it_is_no_guess(share: float, seconds: float, shown: str) -> None:
+    assert shown == progress.left(share, seconds)
+
+
+def test_a_bar_is_as_full_as_the_share() -> None:
+    assert ["[" + " " * 24 + "]", "[" + "#" * 12 + " " * 12 + "]", "[" + "#" * 24 + "]"] == [
+        progress.bar(share) for share in (0.0, 0.5, 2.0)]
