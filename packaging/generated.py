@@ -36,6 +36,8 @@ WHOLE = {
 }
 #: The function that makes a part of a page anew, and returns the page.
 PARTS = {
+    "README.md": "runs_tables:readme",
+    "docs/agent-command.md": "runs_tables:agents",
     "docs/approvals.md": "approvals_page:made",
     "docs/architecture.md": "draw_rooms:made",
     "docs/c-api.md": "generate_c_api:made",

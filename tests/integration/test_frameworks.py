@@ -3,6 +3,7 @@ The tests that frameworks have for sandboxes, and scripted runs, against the ada
 
 Each runs in an environment of its own, made by ./dev test, with a real daemon: of whoever runs the tests, and by
 root some also of an ordinary user. The environments of some frameworks are large: LEEWARD_LONG=1 makes these as well.
+With LEEWARD_RECORD=1 docs/runs has what passed, for README.md's table.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kit import entry_points, features, packages
+from kit import entry_points, features, packages, runs
 from kit.live_daemon import command, environment
 from kit.ordinary_user import Installation, OrdinaryUser
 from kit.skip_policy import require
@@ -49,6 +51,10 @@ MORE = (
     ("nemo-gym", "framework-nemo-gym", _AUTO, {"passed": 9}),
     ("dspy", "framework-dspy", [], {"passed": 11}),
     ("google-adk", "framework-google-adk", _AUTO, {"passed": 6}),
+    ("strands", "framework-strands", _AUTO, {"passed": 6}),
+    ("ag2", "framework-ag2", _AUTO, {"passed": 5}),
+    ("agent-framework", "framework-agent-framework", _AUTO, {"passed": 5}),
+    ("crewai", "framework-crewai", [], {"passed": 4}),
 )
 #: Those whose packages sandboxes have as well: the daemon's environments of these names.
 INSIDE = ("jupyter", "smolagents", "swe-rex")
@@ -101,6 +107,15 @@ def socket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     run("daemon", "stop", "--socket", str(path))
 
 
+def distribution(framework: str, folder: Path) -> tuple[str, str]:
+    """The framework's package, the first of the extra of its name, and the version of it that *folder* has."""
+    with open(features.ROOT / "pyproject.toml", "rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    package = re.split(r"[\[>=]", extras[framework][0])[0]
+    asks = f"import importlib.metadata as found; print(found.version({package!r}), end='')"
+    return package, subprocess.run([folder / "bin/python", "-c", asks], capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.parametrize(("socket", "framework", "environment_name", "options", "counts"), [
     pytest.param(who, *row, id=f"{who}-{row[0]}", marks=pytest.mark.needs(row[1]))
     for who, rows in WHO.items() for row in rows], indirect=["socket"])
@@ -118,5 +133,7 @@ def test_the_frameworks_own_tests_pass(socket: Path, tmp_path: Path, framework: 
 
     assert 0 == done.returncode, done.stdout[-8000:] + done.stderr
     last = done.stdout.strip().splitlines()[-1]
-    found = re.findall(r"(\d+) (passed|failed|skipped|xfailed)", last)
-    assert counts == {what: int(count) for count, what in found}, last
+    found = {what: int(count) for count, what in re.findall(r"(\d+) (passed|failed|skipped|xfailed)", last)}
+    assert counts == found, last
+    package, version = distribution(framework, folder)
+    runs.record("frameworks", framework, version, package=package, **found)
