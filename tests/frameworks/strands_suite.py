@@ -27,17 +27,26 @@ async def test_commands(box: LeewardStrandsSandbox) -> None:
     assert ("42 1\n/tmp\n", "err\n", 3) == (done.stdout, done.stderr, done.exit_code)
     pieces = [each.data async for each in box.execute_streaming("echo a; sleep 0.2; echo b") if isinstance(each, StreamChunk)]
     assert ["a\n", "b\n"] == pieces
+
+    async def streamed(*given: Any, **options: Any) -> Any:
+        return [each async for each in box.execute_streaming(*given, **options)][-1]
+
+    assert 3 == (await streamed("exit 3")).exit_code
     assert "42\n" == (await box.execute_code("print(6 * 7)", "python3")).stdout
-    with pytest.raises(SandboxTimeoutError) as late:
-        await box.execute("echo begun; sleep 60", timeout=0.5)
-    assert "begun\n" == late.value.stdout
+    for run in (box.execute, streamed):
+        with pytest.raises(SandboxTimeoutError) as late:
+            await run("echo begun; sleep 60", timeout=0.5)
+        assert "begun\n" == late.value.stdout
 
 
 async def test_output_is_bounded() -> None:
+    """Also where it is streamed."""
+    line = "head -c 10000000 /dev/zero; echo end >&2"
     with LeewardStrandsSandbox(output="64K") as box:
-        done = await box.execute("head -c 10000000 /dev/zero; echo end >&2")
-    assert len(done.stdout) < 100_000
-    assert 0 == done.exit_code
+        done = await box.execute(line)
+        assert (0, True) == (done.exit_code, len(done.stdout) < 100_000)
+        *_, done = [each async for each in box.execute_streaming(line)]
+        assert (0, True) == (done.exit_code, len(done.stdout) < 100_000)
 
 
 async def test_files(box: LeewardStrandsSandbox) -> None:
@@ -54,13 +63,18 @@ async def test_files(box: LeewardStrandsSandbox) -> None:
 
 
 async def test_a_cancelled_command_is_killed(box: LeewardStrandsSandbox) -> None:
-    running = asyncio.create_task(box.execute("touch begun; sleep 60"))
-    while (await box.execute("test -e begun")).exit_code:
-        pass
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert "0\n" == (await box.execute("pgrep -c sleep || :")).stdout
+    async def streamed() -> None:
+        async for _ in box.execute_streaming("touch begun; sleep 60"):
+            pass
+
+    for work in (box.execute("touch begun; sleep 60"), streamed()):
+        running = asyncio.create_task(work)
+        while (await box.execute("test -e begun")).exit_code:
+            pass
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert "0\n" == (await box.execute("rm begun; pgrep -c sleep || :")).stdout
 
 
 async def test_the_end(box: LeewardStrandsSandbox) -> None:

@@ -15,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -34,13 +35,14 @@ _NONE: list[str] = []
 #: Otherwise what takes tens of seconds is left out.
 _LONG = bool(os.environ.get("LEEWARD_LONG"))
 
+_Rows: TypeAlias = tuple[tuple[str, str, list[str], dict[str, int]], ...]
 #: Framework, its environment, options of pytest, and how many of its tests pass and fail as expected.
-FRAMEWORKS = (
+FRAMEWORKS: _Rows = (
     ("langchain", "framework-langchain", _AUTO, {"passed": 86}),
     ("pydantic-ai", "framework-pydantic-ai", [], {"passed": 40}),
     ("inspect-ai", "framework-inspect-ai", [], {"passed": 43, "xfailed": 1}),
 )
-MORE = (
+MORE: _Rows = (
     ("jupyter", "framework-jupyter", *((_NONE, {"passed": 19}) if _LONG else (["-k", "not completion"], {"passed": 18}))),
     ("smolagents", "client-smolagents", [], {"passed": 20}),
     ("openai-agents", "client-openai-agents", [], {"passed": 9}),

@@ -82,6 +82,16 @@ class LeewardStrandsSandbox(PosixShellSandbox):
             raise SandboxTimeoutError(limit, said["stdout"], said["stderr"])
         yield ExecutionResult(ended.exit_code, said["stdout"], said["stderr"])
 
+    async def execute(self, command: str, *, timeout: float | None = None, cwd: str | None = None,
+                      env: dict[str, str] | None = None, **kwargs: Any) -> ExecutionResult:
+        """As `execute_streaming`, by one request."""
+        limits = {} if timeout is None else {"timeout": timeout}
+        result = await (await self._opened()).run(["bash", "-c", command], cwd=cwd or _HOME, env=env or {},
+                                                  **limits)  # type: ignore[arg-type]  # one key, or none
+        if result.outcome is Outcome.TIMED_OUT:
+            raise SandboxTimeoutError(timeout or self._timeout, result.stdout_text, result.stderr_text)
+        return ExecutionResult(result.exit_code, result.stdout_text, result.stderr_text)
+
     async def read_file(self, path: str, **kwargs: Any) -> bytes:
         """The content of a file."""
         return await (await self._opened()).files.read(path)

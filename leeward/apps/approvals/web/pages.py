@@ -74,7 +74,8 @@ async def _listed(call: WebCall, category: str, after: int) -> dict[str, Any]:
     found = [each for each in found if each.id not in held]
     rows = collapsed(found) if "all" not in query else [CollapsedRow(each) for each in found]
     return {"rows": rows, "category": category or None, "title_of": subject_title, "after": after, "is_all": "all" in query,
-            "more": more, "upto": found[-1].id if found else 0, "runs": await in_thread(_runs, call.service.queue, found, more is not None),
+            "more": more, "upto": found[-1].id if found else 0,
+            "runs": await in_thread(_runs, call.service.queue, found, more is not None),
             "bulk": {each: sum(row.category == each for row in found) for each in CATEGORIES}}
 
 
