@@ -1,5 +1,6 @@
 """
-Tables of what was run of other people's programs, from docs/runs: agents in docs/agent-command.md, all in README.md.
+Tables of what was run of other people's programs, from docs/runs: agents in docs/agent-command.md, adapters in
+docs/frameworks.md, both in README.md.
 
 Runs in:   the host; `./dev generate`.
 """
@@ -27,6 +28,10 @@ def _placed(page: str, table: str) -> str:
     return f"{before}{FIRST}{table}{LAST}{rest.partition(LAST)[2]}"
 
 
+def _beside(row: dict[str, str | int | bool]) -> str:
+    return f"{max(0.0, float(row['overhead_ms'])):.1f}" if "overhead_ms" in row else ""
+
+
 def agents() -> str:
     """Of docs/agent-command.md: an agent a line."""
     rows = [(name, row["version"], *("yes" if row.get(step) else "not tried" for step in STEPS), row["date"])
@@ -34,10 +39,20 @@ def agents() -> str:
     return _placed("docs/agent-command.md", _table([("agent", "version", *STEPS.values(), "date"), *rows]))
 
 
+def frameworks() -> str:
+    """Of docs/frameworks.md: a package a line."""
+    rows = [(row["package"], row["version"], row["passed"], row["date"], _beside(row))
+            for row in recorded("frameworks").values()]
+    return _placed("docs/frameworks.md", _table([("package", "version", "tests", "date", "ms a call"), *sorted(rows)]))
+
+
 def readme() -> str:
-    """Of README.md: a program a line."""
-    tried = [(name, row["version"], f"{sum(step in row for step in STEPS)} of {len(STEPS)} steps", row["date"])
-             for name, row in recorded("agents").items()]
-    suites = [(row["package"], row["version"], f"{row['passed']} tests", row["date"])
-              for row in recorded("frameworks").values()]
-    return _placed("README.md", _table([("", "version", "passed", "date"), *sorted(tried), *sorted(suites)]))
+    """Of README.md: a line for agents, and one for adapters."""
+    tried, suites = recorded("agents"), recorded("frameworks")
+    rows = (("agents, each by all steps", tried, ", ".join(
+                f"{name} {row['version']}" for name, row in sorted(tried.items()) if {*STEPS} <= {*row})),
+            ("adapters", suites, ", ".join(
+                f"{row['package']} {row['version']} ({row['passed']})" for _, row in sorted(suites.items()))))
+    return _placed("README.md", _table([
+        ("[what was run](docs/frameworks.md#what-was-run)", "version (and tests that passed)", "by"), *(
+        (name, text, max(str(row["date"]) for row in found.values())) for name, found, text in rows)]))

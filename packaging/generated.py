@@ -41,6 +41,7 @@ PARTS = {
     "docs/approvals.md": "approvals_page:made",
     "docs/architecture.md": "draw_rooms:made",
     "docs/c-api.md": "generate_c_api:made",
+    "docs/frameworks.md": "runs_tables:frameworks",
     "docs/kernel.md": "vm.table:made",
     "docs/wire.md": "wire_files:made",
     "tests/escapes/CATALOGUE.md": "kit.catalogue:made",

@@ -367,6 +367,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-ray": lambda: _environment("framework-ray"),
     "framework-inspect-ai": lambda: _environment("framework-inspect-ai"),  # environments, by ./dev test
     "framework-jupyter": lambda: _environment("framework-jupyter"),
+    "jupyterlab": lambda: present((ROOT / ".venv-framework-jupyter/bin/jupyter-lab").exists()),
     "framework-autogen": lambda: _environment("framework-autogen"),
     "framework-strands": lambda: _environment("framework-strands"),
     "framework-swe-rex": lambda: _environment("framework-swe-rex"),
