@@ -36,9 +36,12 @@ WHOLE = {
 }
 #: The function that makes a part of a page anew, and returns the page.
 PARTS = {
+    "README.md": "runs_tables:readme",
+    "docs/agent-command.md": "runs_tables:agents",
     "docs/approvals.md": "approvals_page:made",
     "docs/architecture.md": "draw_rooms:made",
     "docs/c-api.md": "generate_c_api:made",
+    "docs/frameworks.md": "runs_tables:frameworks",
     "docs/kernel.md": "vm.table:made",
     "docs/wire.md": "wire_files:made",
     "tests/escapes/CATALOGUE.md": "kit.catalogue:made",

@@ -32,7 +32,7 @@ from leeward.wire.egress_control import DNS, PROXY
 
 #: The greatest number of ports of a policy besides DNS and PROXY: the listeners of both families have to fit into one
 #: message.
-MOST_PORTS = 8
+MOST_PORTS = 9
 #: Connections that wait to be accepted on one listener. Further ones are dropped, and the client's kernel retries them.
 BACKLOG = 1024
 

@@ -315,7 +315,7 @@ assert tuple(_LIMITS) == names(EgressLimits)
 #: The most that a client's policy can allow an agent of the daemon's own user if the operator has no [egress.agent]:
 #: all public names and addresses, and those of private networks and of this host that the client's policy names.
 _NEAR = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "fc00::/7", "::1")
-AGENT_PORTS = (22, 80, 443, 3000, 5432, 8000, 8080, 8443)
+AGENT_PORTS = (22, 80, 443, 2222, 3000, 5432, 8000, 8080, 8443)
 AGENT = parse_policy({"allow": ["*", *_NEAR], "addresses": list(_NEAR), "ports": list(AGENT_PORTS),
                       "limits": {"connections": 256, "per_minute": 3000, "request": 1 << 30, "response": 8 << 30}},
                      name="agent")

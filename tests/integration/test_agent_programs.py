@@ -1,18 +1,22 @@
 """
 The programs of agents themselves, each against a model of the tests' own: they read, edit and run something in a
-project, reach nobody else, and leave the host's files as they were. No account is used, and no host of theirs is asked
-for anything.
+project, reach nobody else, and leave the host's files as they were; on a terminal they answer, follow its size, and end
+by Ctrl-C. No account is used, and no host of theirs is asked for anything. With LEEWARD_RECORD=1 docs/runs has what
+worked, by which `./dev generate` makes the table of docs/agent-command.md.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kit import agent_programs, model_api
+from kit import agent_programs, model_api, runs
 from kit.agents import AgentHome, agents_daemon
 from kit.live_daemon import LiveDaemon
 from kit.model_api import Call
@@ -22,6 +26,108 @@ pytestmark = [pytest.mark.needs("user-namespaces", "usr-curl"), pytest.mark.time
 TEST = "import calculation\nassert calculation.double(21) == 42\nprint('the test has passed')\n"
 LINE = ("python3 check.py; cat .env; env | grep HIDDEN; ls -A ~; curl -sS -m 5 http://evil.example.org/"
         " || echo not reached")
+STARTS = 120  # seconds that a program of hundreds of megabytes may take to its first screen, or to answer, on a busy machine
+FILE = "{project}/calculation.py"
+OLD, NEW = "x + 2", "2 * x"
+
+#: A model's answer by which aider changes a file.
+AIDERS_EDIT = """calculation.py
+```
+<<<<<<< SEARCH
+    return x + 2
+=======
+    return 2 * x
+>>>>>>> REPLACE
+```
+"""
+#: The only way by which aider runs something.
+AIDERS_TEST = f"{LINE}\ntest -e again || {{ touch again; exit 1; }}\n"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Texts have {url} for the model's address, {project} and {home}."""
+
+    script: Sequence[Call | str]
+    arguments: Sequence[str]  # to do it without a terminal
+    environment: Mapping[str, str]  # of which it has its key
+    key: str  # that the model gets
+    state: str  # a folder of the host that it has
+    files: Mapping[str, str] = field(default_factory=dict)  # below home
+    on_terminal: Sequence[str] = ()  # arguments
+    prompt: str = "\u276f"  # a pattern for what it shows when it waits
+    wide: str = "\u2500{100}|\u2500.{,40}\x1b\\[\\d+;1\\d\\dH"  # and for what it shows on a terminal of 110 columns
+    answers: Mapping[str, str] = field(default_factory=dict)  # of the terminal, to its questions
+    asked: str = ""  # a pattern for a dialogue before its prompt, which Enter answers
+    ready: str = ""  # and for what it shows when it has answered
+    again: str = "again"  # and for what the first Ctrl-C shows; "" if that ends it
+    last: Sequence[Call | str] = ("\u03a9",)  # the script on a terminal: one letter, since some show an answer bit by bit
+
+
+OPENAI = {"OPENAI_API_KEY": "sk-none"}
+AGENTS = {
+    "aider": Agent(
+        [AIDERS_EDIT, "all is done"],
+        ["--model", "openai/m", "--edit-format", "diff", "--no-git", "--no-show-model-warnings", "--yes-always",
+         "--auto-test", "--test-cmd", "sh look.sh", "--message", "do it", "calculation.py"],
+        {**OPENAI, "OPENAI_API_BASE": "{url}/v1"}, "Bearer sk-none", ".aider", {"project/look.sh": AIDERS_TEST},
+        on_terminal=["--model", "openai/m", "--no-git", "--no-show-model-warnings"], prompt="> ", wide="",
+        ready="\u2500{100}.*> "),
+    "claude": Agent(
+        [Call("Read", {"file_path": FILE}), Call("Edit", {"file_path": FILE, "old_string": OLD, "new_string": NEW}),
+         Call("Bash", {"command": LINE}), "all is done"],
+        ["-p", "do it", "--dangerously-skip-permissions"],
+        {"ANTHROPIC_API_KEY": "sk-ant-none", "ANTHROPIC_BASE_URL": "{url}"}, "sk-ant-none", ".claude",
+        {".claude.json": json.dumps({
+            "hasCompletedOnboarding": True, "theme": "dark", "projects": {"{project}": {"hasTrustDialogAccepted": True}},
+            "customApiKeyResponses": {"approved": ["sk-ant-none"], "rejected": []}})}),
+    "codex": Agent(
+        [Call("exec_command", {"cmd": f"cat calculation.py; sed -i 's/{OLD}/{NEW}/' calculation.py"}),
+         Call("exec_command", {"cmd": LINE}), "all is done"],
+        ["exec", "--skip-git-repo-check", "do it"], OPENAI, "Bearer sk-none", ".codex", {
+            ".codex/config.toml": 'model = "m"\nmodel_provider = "here"\n[model_providers.here]\nname = "here"\n'
+                                  'wire_api = "responses"\nbase_url = "{url}/v1"\nenv_key = "OPENAI_API_KEY"\n'
+                                  '[projects."{project}"]\ntrust_level = "trusted"\n'},
+        prompt="Ask Codex", wide="\x1b\\[40;1\\d\\dH", answers={"\x1b[6n": "\x1b[1;1R"}, ready="Worked for", again=""),
+    "copilot": Agent(
+        [Call("view", {"path": FILE}), Call("edit", {"path": FILE, "old_str": OLD, "new_str": NEW}),
+         Call("bash", {"command": LINE, "description": "test"}), "all is done"],
+        ["--allow-all-tools", "-p", "do it"],
+        {"COPILOT_PROVIDER_BASE_URL": "{url}/v1", "COPILOT_PROVIDER_API_KEY": "sk-none", "COPILOT_MODEL": "gpt-4.1"},
+        "Bearer sk-none", ".copilot", asked="trust", ready="open sidebar"),
+    "gemini": Agent(
+        [Call("read_file", {"file_path": FILE}),
+         Call("replace", {"file_path": FILE, "instruction": "double", "old_string": OLD, "new_string": NEW}),
+         Call("run_shell_command", {"command": LINE}), "all is done"],
+        ["--yolo", "--skip-trust", "-m", "gemini-2.5-flash", "-p", "do it"],
+        {"GEMINI_API_KEY": "AIza-none", "GOOGLE_GEMINI_BASE_URL": "{url}"}, "AIza-none", ".gemini",
+        {".gemini/settings.json": json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}},
+                                              "privacy": {"usageStatisticsEnabled": False}})},
+        on_terminal=["--skip-trust", "-m", "gemini-2.5-flash"], prompt="Type your message"),
+    "goose": Agent(
+        [Call("shell", {"command": f"cat {FILE}"}), Call("edit", {"path": FILE, "before": OLD, "after": NEW}),
+         Call("shell", {"command": LINE}), "all is done"],
+        ["run", "-t", "do it"], {**OPENAI, "OPENAI_HOST": "{url}", "GOOSE_PROVIDER": "openai", "GOOSE_MODEL": "gpt-4o"},
+        "Bearer sk-none", ".local/share/goose",
+        # It writes line by line: what it runs sees the size.
+        on_terminal=["session"], prompt="Enter to send", wide="", ready="Enter to send",
+        last=[Call("shell", {"command": "for each in /dev/tty /dev/pts/*; do stty size <$each; done"}), "\u03a9"]),
+    "opencode": Agent(
+        [Call("read", {"filePath": FILE}), Call("edit", {"filePath": FILE, "oldString": OLD, "newString": NEW}),
+         Call("bash", {"command": LINE, "description": "test"}), "all is done"],
+        ["run", "do it"],
+        {"ANTHROPIC_API_KEY": "sk-none", "OPENCODE_DISABLE_MODELS_FETCH": "1",
+         "OPENCODE_CONFIG_CONTENT": json.dumps({
+            "provider": {"anthropic": {"options": {"baseURL": "{url}/v1"}}}, "model": "anthropic/claude-sonnet-4-5",
+            "small_model": "anthropic/claude-sonnet-4-5", "permission": {"*": "allow"}})},
+        "sk-none", ".local/share/opencode", prompt="Ask anything", wide="\x1b\\[\\d+;10\\dH", again=""),
+    "qwen": Agent(
+        [Call("read_file", {"file_path": FILE}), Call("edit", {"file_path": FILE, "old_string": OLD, "new_string": NEW}),
+         Call("run_shell_command", {"command": LINE, "is_background": False}), "all is done"],
+        ["--auth-type", "openai", "-y", "-p", "do it"],
+        {**OPENAI, "OPENAI_BASE_URL": "{url}/v1", "OPENAI_MODEL": "m"}, "Bearer sk-none", ".qwen",
+        on_terminal=["--auth-type", "openai"], prompt="Type your message"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,202 +147,93 @@ def home(daemon: LiveDaemon, tmp_path: Path) -> Iterator[AgentHome]:
     made.gone()
 
 
-def policy(home: AgentHome, port: int) -> None:
-    home.settings(f'[network]\nallow = ["model.example.org:{port}", "127.0.0.1:{port}"]\n')
+def filled(value: Any, home: AgentHome, url: str) -> Any:
+    """*value* with its places filled in."""
+    if isinstance(value, Call):
+        return Call(value.name, filled(value.arguments, home, url))
+    if isinstance(value, dict):
+        return {filled(key, home, url): filled(each, home, url) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [filled(each, home, url) for each in value]
+    return value.replace("{url}", url).replace("{project}", str(home.project)) if isinstance(value, str) else value
 
 
-def bin_folder(home: AgentHome, name: str, program: Path) -> str:
-    """A folder for PATH that has *program*, as an installer puts it there."""
+def prepared(name: str, home: AgentHome, api: model_api.ModelApi) -> tuple[Agent, dict[str, str]]:
+    """The agent *name* with its program, its files and its model; and its environment."""
+    url = f"http://127.0.0.1:{api.port}"
+    agent = AGENTS[name]
+    home.settings(f'[network]\nallow = ["model.example.org:{api.port}", "127.0.0.1:{api.port}"]\n')
+    for path, text in agent.files.items():
+        (home.path / path).parent.mkdir(parents=True, exist_ok=True)
+        (home.path / path).write_text(filled(text, home, url))
     folder = home.path / "bin"
     folder.mkdir()
-    (folder / name).symlink_to(program)
-    return f"{folder}:/usr/local/bin:/usr/bin:/bin"
+    (folder / name).symlink_to(getattr(agent_programs, name)())
+    api.script = filled(api.script, home, url)
+    return agent, {"PATH": f"{folder}:/usr/local/bin:/usr/bin:/bin", "HIDDEN_VARIABLE": "1",
+                   **filled(agent.environment, home, url)}
 
 
-def check_project(home: AgentHome, api: model_api.ModelApi, dump: Path) -> None:
-    """What holds for each of them."""
+#: The terminals of the others are the long form, too.
+QUICK = AGENTS if os.environ.get("LEEWARD_LONG") else ("claude", "goose")
+
+
+def each(names: Iterable[str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.needs(f"agent-{name}")) for name in names])
+
+
+@each(AGENTS)
+def test_it_edits_runs_and_is_denied_a_host(home: AgentHome, tmp_path: Path, name: str) -> None:
+    dump = tmp_path / "dump"
+    with model_api.serving_for_agents(AGENTS[name].script) as api:
+        agent, env = prepared(name, home, api)
+        before = {path: (home.path / path).read_text() for path in agent.files if "/" not in path}
+        got = home.run("start", name, ".", "--dump-network-access", str(dump), "--", *agent.arguments, **env)
+        assert 0 == got.returncode, got.stdout + got.stderr
+        assert "all is done" in got.stdout, got.stdout
+        said = api.results[-1]
+        assert {agent.key} == set(filter(None, api.keys))
     assert "def double(x):\n    return 2 * x\n" == (home.project / "calculation.py").read_text()
-    said = api.results[-1]
     assert "the test has passed" in said
-    assert "HIDDEN" not in said
+    assert "HIDDEN_" not in said
     assert "private" not in said
     assert "not reached" in said
     names = dump.read_text().splitlines()
     assert names == sorted(names)
     assert "denied evil.example.org" in names
-    assert [] == [name for name in names if name.startswith("allowed") and "example" not in name
-                  and name != "allowed 127.0.0.1"]
+    assert [] == [line for line in names if line.startswith("allowed") and "example" not in line
+                  and line != "allowed 127.0.0.1"]
     assert [] == home.left()
-
-
-@pytest.mark.needs("agent-claude")
-def test_claude_works_in_a_sandbox(home: AgentHome, tmp_path: Path) -> None:
-    program = agent_programs.claude()
-    assert program is not None
-    file = str(home.project / "calculation.py")
-    script = [Call("Read", {"file_path": file}),
-              Call("Edit", {"file_path": file, "old_string": "x + 2", "new_string": "2 * x"}),
-              Call("Bash", {"command": LINE}), "all is done"]
-    state = json.dumps({"hasCompletedOnboarding": True})
-    (home.path / ".claude.json").write_text(state)
-    path = bin_folder(home, "claude", program)
-    with model_api.serving_for_agents(script) as api:
-        policy(home, api.port)
-        env = {"PATH": path, "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{api.port}", "ANTHROPIC_API_KEY": "sk-ant-none",
-               "HIDDEN_VARIABLE": "1"}
-        home.define("claude-here", (home_definition("claude")).replace(
-            "pass_environment = [", 'pass_environment = ["IS_SANDBOX", '))
-        got = home.run("start", "claude-here", ".", "--dump-network-access", str(tmp_path / "dump"), "--", "-p",
-                       "do it", "--dangerously-skip-permissions", **env, IS_SANDBOX="1")
-        assert (0, "all is done\n") == (got.returncode, got.stdout), got.stderr
-        check_project(home, api, tmp_path / "dump")
-        assert {"sk-ant-none"} == set(filter(None, api.keys))
-    assert state == (home.path / ".claude.json").read_text()
-    assert (home.path / ".claude").is_dir()
-    wrong = home.run("start", "claude", ".", "--", "--no-such-option", **env)
+    assert before == {path: (home.path / path).read_text() for path in before}
+    assert (home.path / agent.state).is_dir()
+    wrong = home.run("start", name, ".", "--", "--no-such-option", **env)
     assert 0 != wrong.returncode
-    assert "no-such-option" in wrong.stderr
+    runs.record("agents", name, agent_programs.version(name), edit=True, command=True, denied=True)
 
 
-@pytest.mark.needs("agent-codex")
-def test_codex_works_in_a_sandbox(home: AgentHome, tmp_path: Path) -> None:
-    program = agent_programs.codex()
-    assert program is not None
-    script = [Call("exec_command", {"cmd": "cat calculation.py; sed -i 's/x + 2/2 * x/' calculation.py"}),
-              Call("exec_command", {"cmd": LINE}), "all is done"]
-    path = bin_folder(home, "codex", program)
-    with model_api.serving_for_agents(script) as api:
-        policy(home, api.port)
-        (home.path / ".codex").mkdir()
-        (home.path / ".codex/config.toml").write_text(
-            f'model = "m"\nmodel_provider = "here"\n[model_providers.here]\nname = "here"\nwire_api = "responses"\n'
-            f'base_url = "http://127.0.0.1:{api.port}/v1"\nenv_key = "OPENAI_API_KEY"\n')
-        got = home.run("start", "codex", ".", "--dump-network-access", str(tmp_path / "dump"), "--", "exec",
-                       "--skip-git-repo-check", "do it", PATH=path, OPENAI_API_KEY="sk-none", HIDDEN_VARIABLE="1")
-        assert (0, "all is done\n") == (got.returncode, got.stdout), got.stderr
-        check_project(home, api, tmp_path / "dump")
-        assert {"Bearer sk-none"} == set(filter(None, api.keys))
-    wrong = home.run("start", "codex", ".", "--", "--no-such-option", PATH=path)
-    assert 2 == wrong.returncode
-
-
-@pytest.mark.needs("agent-opencode")
-def test_opencode_works_in_a_sandbox(home: AgentHome, tmp_path: Path) -> None:
-    program = agent_programs.opencode()
-    assert program is not None
-    file = str(home.project / "calculation.py")
-    script = [Call("read", {"filePath": file}),
-              Call("edit", {"filePath": file, "oldString": "x + 2", "newString": "2 * x"}),
-              Call("bash", {"command": LINE, "description": "test"}), "all is done"]
-    path = bin_folder(home, "opencode", program)
-    with model_api.serving_for_agents(script) as api:
-        policy(home, api.port)
-        configuration = {
-            "provider": {"anthropic": {"options": {"baseURL": f"http://127.0.0.1:{api.port}/v1"}}},
-            "model": "anthropic/claude-sonnet-4-5", "small_model": "anthropic/claude-sonnet-4-5",
-            "permission": {"*": "allow"}}
-        got = home.run("start", "opencode", ".", "--dump-network-access", str(tmp_path / "dump"), "--", "run", "do it",
-                       PATH=path, ANTHROPIC_API_KEY="sk-none", HIDDEN_VARIABLE="1",
-                       OPENCODE_CONFIG_CONTENT=json.dumps(configuration))
-        assert 0 == got.returncode, got.stderr
-        assert "all is done" in got.stdout
-        check_project(home, api, tmp_path / "dump")
-        assert {"sk-none"} == set(filter(None, api.keys))
-    assert (home.path / ".local/share/opencode").is_dir()
-
-
-#: A model's answer by which aider changes a file.
-EDIT = """calculation.py
-```
-<<<<<<< SEARCH
-    return x + 2
-=======
-    return 2 * x
->>>>>>> REPLACE
-```
-"""
-
-
-@pytest.mark.needs("agent-aider")
-def test_aider(home: AgentHome, tmp_path: Path) -> None:
-    """
-    It has no tools: it edits by what the model says, and runs the test that it was told of, whose output the model gets
-    if it fails.
-    """
-    program = agent_programs.aider()
-    assert program is not None
-    path = bin_folder(home, "aider", program)
-    (home.project / "look.sh").write_text(f"{LINE}\ntest -e again || {{ touch again; exit 1; }}\n")
-    with model_api.serving_for_agents([EDIT, "all is done"]) as api:
-        policy(home, api.port)
-        got = home.run("start", "aider", ".", "--dump-network-access", str(tmp_path / "dump"), "--", "--model",
-                       "openai/m", "--edit-format", "diff", "--no-git", "--no-show-model-warnings", "--yes-always",
-                       "--auto-test", "--test-cmd", "sh look.sh", "--message", "do it", "calculation.py", PATH=path,
-                       OPENAI_API_KEY="sk-none", OPENAI_API_BASE=f"http://127.0.0.1:{api.port}/v1", HIDDEN_VARIABLE="1")
-        assert 0 == got.returncode, got.stderr
-        assert "all is done" in got.stdout, got.stdout
-        check_project(home, api, tmp_path / "dump")
-        assert {"Bearer sk-none"} == set(filter(None, api.keys))
-    assert (home.path / ".aider").is_dir()
-    wrong = home.run("start", "aider", ".", "--", "--no-such-option", PATH=path)
-    assert 2 == wrong.returncode
-
-
-@pytest.mark.needs("agent-gemini")
-def test_gemini_works_in_a_sandbox(home: AgentHome, tmp_path: Path) -> None:
-    program = agent_programs.gemini()
-    assert program is not None
-    file = str(home.project / "calculation.py")
-    script = [Call("read_file", {"file_path": file}),
-              Call("replace", {"file_path": file, "instruction": "double", "old_string": "x + 2",
-                               "new_string": "2 * x"}),
-              Call("run_shell_command", {"command": LINE}), "all is done"]
-    path = bin_folder(home, "gemini", program)
-    with model_api.serving_for_agents(script) as api:
-        policy(home, api.port)
-        (home.path / ".gemini").mkdir()
-        (home.path / ".gemini/settings.json").write_text(json.dumps(
-            {"security": {"auth": {"selectedType": "gemini-api-key"}}, "privacy": {"usageStatisticsEnabled": False}}))
-        got = home.run("start", "gemini", ".", "--dump-network-access", str(tmp_path / "dump"), "--", "--yolo",
-                       "--skip-trust", "-m", "gemini-2.5-flash", "-p", "do it", PATH=path, GEMINI_API_KEY="AIza-none",
-                       HIDDEN_VARIABLE="1", GOOGLE_GEMINI_BASE_URL=f"http://127.0.0.1:{api.port}")
-        assert 0 == got.returncode, got.stderr
-        assert "all is done" in got.stdout
-        check_project(home, api, tmp_path / "dump")
-        assert {"AIza-none"} == set(filter(None, api.keys))
-    wrong = home.run("start", "gemini", ".", "--", "--no-such-option", PATH=path)
-    assert 0 != wrong.returncode
-
-
-def home_definition(name: str) -> str:
-    """Our own definition, as it is."""
-    from leeward.apps.agents import definition
-
-    return (Path(definition.__file__).parent / "definitions" / name / "agent.toml").read_text()
-
-
-@pytest.mark.needs("agent-claude")
-def test_claude_on_a_terminal(home: AgentHome) -> None:
-    """Its screen, a question and the answer, and two Ctrl-C; the terminal is as it was."""
-    program = agent_programs.claude()
-    assert program is not None
-    path = bin_folder(home, "claude", program)
-    (home.path / ".claude.json").write_text(json.dumps({
-        "hasCompletedOnboarding": True, "theme": "dark",
-        "projects": {str(home.project): {"hasTrustDialogAccepted": True}},
-        "customApiKeyResponses": {"approved": ["sk-ant-none"], "rejected": []}}))
-    with model_api.serving_for_agents(["the-answer-is-here"]) as api:
-        policy(home, api.port)
-        with home.on_terminal("start", "claude", str(home.project), PATH=path, ANTHROPIC_API_KEY="sk-ant-none",
-                              ANTHROPIC_BASE_URL=f"http://127.0.0.1:{api.port}") as screen:
-            screen.until("Claude")
-            screen.until("\u276f")  # its prompt
+@each(QUICK)
+def test_on_a_terminal(home: AgentHome, name: str) -> None:
+    """Its screen, a new size, a question and the answer, and Ctrl-C; the terminal is as it was."""
+    with model_api.serving_for_agents(AGENTS[name].last) as api:
+        agent, env = prepared(name, home, api)
+        with home.on_terminal("start", name, str(home.project), "--", *agent.on_terminal, **env) as screen:
+            screen.answers |= agent.answers
+            if agent.asked:
+                screen.until(agent.asked, STARTS)
+                screen.types("\r")
+            screen.until(agent.prompt, STARTS)
+            screen.resize(40, 110)
+            screen.until(agent.wide)
             screen.types("what is it")
-            screen.until("what")
+            screen.until("hat")  # some write its first letter apart, or its words
             screen.types("\r")
-            screen.until("the-answer-is-here")
+            screen.until("\u03a9", STARTS)
+            screen.until(agent.ready)
             screen.types("\x03")
-            screen.until("again")
-            screen.types("\x03")
+            if agent.again:
+                screen.until(agent.again)
+                screen.types("\x03")
             assert 0 == screen.end()
             assert screen.usual == screen.modes()
+        assert len(agent.last) == 1 or "40 110" in api.results[0]
+    runs.record("agents", name, agent_programs.version(name), screen=True, size=True, interrupt=True)

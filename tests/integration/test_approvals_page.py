@@ -22,7 +22,7 @@ from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRe
 from leeward.apps.approvals.queue.subjects import branch, endpoint, invocation
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
     from kit.approvals_browser import ServedPage
 
@@ -241,6 +241,33 @@ def test_the_files_of_a_run_are_decided_together(window: Window, served: ServedP
     page.locator("#together .decide .deny").click()
     poll_until(lambda: ["approved", "denied", "denied", "pending"] == [status(served, number)[0] for number in (1, 2, 3, 4)],
                "the time is over")
+
+
+def test_500_files_of_a_run_take_few_clicks(window: Window, served: ServedPage, project: Path) -> None:
+    """Two, and two for each of ten with a warning, which is looked at and ticked."""
+    for number in range(500):
+        name = "Makefile" if number % 50 == 0 else f"f{number}.py"
+        served.service.write(f"src/d{number // 25}/{name}", f"{number}\n")
+    served.app.state.parts.held.seconds = 0.2
+    page, clicks = window(), 0
+
+    def click(what: Locator) -> None:
+        nonlocal clicks
+        clicks += 1
+        what.click()
+
+    click(page.get_by_role("link", name="Review 500 files"))
+    page.wait_for_url("**/together?sandbox=box")
+    for row in page.locator("#together li:has(.warning)").all():
+        click(row.locator(".view"))
+        row.locator(".diff").wait_for()
+        click(row.get_by_role("checkbox"))
+    assert 0 == page.get_by_role("link", name="Later files").count()
+    approve = page.locator("#together .decide .approve")
+    assert "Approve 500 of 500" in (approve.text_content() or "")
+    click(approve)
+    poll_until(lambda: 500 == len([*project.glob("src/d*/*")]), "all are on the host", 60)
+    assert 22 == clicks
 
 
 def test_output_of_a_command_is_shown_as_it_comes(window: Window, served: ServedPage) -> None:

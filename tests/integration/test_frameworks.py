@@ -3,23 +3,30 @@ The tests that frameworks have for sandboxes, and scripted runs, against the ada
 
 Each runs in an environment of its own, made by ./dev test, with a real daemon: of whoever runs the tests, and by
 root some also of an ordinary user. The environments of some frameworks are large: LEEWARD_LONG=1 makes these as well.
+With LEEWARD_RECORD=1 docs/runs has what passed, for README.md's table.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import socket as socketlib
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
-from kit import entry_points, features, packages
+from kit import entry_points, features, packages, runs
+from kit.egress import free_port
 from kit.live_daemon import command, environment
 from kit.ordinary_user import Installation, OrdinaryUser
 from kit.skip_policy import require
+from kit.waiting import poll_until
 
 #: Seconds for one suite.
 _PATIENCE = 300
@@ -32,13 +39,14 @@ _NONE: list[str] = []
 #: Otherwise what takes tens of seconds is left out.
 _LONG = bool(os.environ.get("LEEWARD_LONG"))
 
+_Rows: TypeAlias = tuple[tuple[str, str, list[str], dict[str, int]], ...]
 #: Framework, its environment, options of pytest, and how many of its tests pass and fail as expected.
-FRAMEWORKS = (
+FRAMEWORKS: _Rows = (
     ("langchain", "framework-langchain", _AUTO, {"passed": 86}),
     ("pydantic-ai", "framework-pydantic-ai", [], {"passed": 40}),
     ("inspect-ai", "framework-inspect-ai", [], {"passed": 43, "xfailed": 1}),
 )
-MORE = (
+MORE: _Rows = (
     ("jupyter", "framework-jupyter", *((_NONE, {"passed": 19}) if _LONG else (["-k", "not completion"], {"passed": 18}))),
     ("smolagents", "client-smolagents", [], {"passed": 20}),
     ("openai-agents", "client-openai-agents", [], {"passed": 9}),
@@ -49,6 +57,10 @@ MORE = (
     ("nemo-gym", "framework-nemo-gym", _AUTO, {"passed": 9}),
     ("dspy", "framework-dspy", [], {"passed": 11}),
     ("google-adk", "framework-google-adk", _AUTO, {"passed": 6}),
+    ("strands", "framework-strands", _AUTO, {"passed": 6}),
+    ("ag2", "framework-ag2", _AUTO, {"passed": 5}),
+    ("agent-framework", "framework-agent-framework", _AUTO, {"passed": 5}),
+    ("crewai", "framework-crewai", [], {"passed": 4}),
 )
 #: Those whose packages sandboxes have as well: the daemon's environments of these names.
 INSIDE = ("jupyter", "smolagents", "swe-rex")
@@ -101,6 +113,25 @@ def socket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     run("daemon", "stop", "--socket", str(path))
 
 
+def package_of(framework: str) -> str:
+    """The framework's package: the first of the extra of its name."""
+    with open(features.ROOT / "pyproject.toml", "rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    return re.split(r"[\[>=]", extras[framework][0])[0]
+
+
+def record(name: str, package: str, folder: Path, **found: int) -> None:
+    asks = f"import importlib.metadata as found; print(found.version({package!r}), end='')"
+    said = subprocess.run([folder / "bin/python", "-c", asks], capture_output=True, text=True, check=True)
+    runs.record("frameworks", name, said.stdout, package=package, **found)
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens there."""
+    with socketlib.socket() as asking:
+        return 0 == asking.connect_ex(("127.0.0.1", port))
+
+
 @pytest.mark.parametrize(("socket", "framework", "environment_name", "options", "counts"), [
     pytest.param(who, *row, id=f"{who}-{row[0]}", marks=pytest.mark.needs(row[1]))
     for who, rows in WHO.items() for row in rows], indirect=["socket"])
@@ -118,5 +149,45 @@ def test_the_frameworks_own_tests_pass(socket: Path, tmp_path: Path, framework: 
 
     assert 0 == done.returncode, done.stdout[-8000:] + done.stderr
     last = done.stdout.strip().splitlines()[-1]
-    found = re.findall(r"(\d+) (passed|failed|skipped|xfailed)", last)
-    assert counts == {what: int(count) for count, what in found}, last
+    found = {what: int(count) for count, what in re.findall(r"(\d+) (passed|failed|skipped|xfailed)", last)}
+    assert counts == found, last
+    record(framework, package_of(framework), folder, **found)
+
+
+@pytest.mark.needs("framework-jupyter", "jupyterlab", "chromium")
+@pytest.mark.parametrize("socket", ["whoever runs this"], indirect=True)
+def test_a_notebook_runs_in_jupyterlab(socket: Path, tmp_path: Path) -> None:
+    """In a browser, with a kernel in a sandbox."""
+    from kit.approvals_browser import chromium
+
+    folder = features.ROOT / ".venv-framework-jupyter"
+    python = folder / "bin/python"
+    env = environment(socket, HOME=str(tmp_path), JUPYTER_PATH=str(tmp_path / "share/jupyter"))
+    env["PYTHONPATH"] += f"{os.pathsep}{entry_points.written(tmp_path / 'leeward')}"
+    subprocess.run([python, "-m", "leeward.apps.integrations.jupyter", "--name", "leeward", "--prefix", tmp_path,
+                    "environment=jupyter", "memory=1G"], env=env, check=True, capture_output=True)
+    code = "import os\nprint('the host' if os.path.exists('/etc/shadow') else 'a sandbox', 6 * 7)"
+    cell: dict[str, object] = {"cell_type": "code", "source": code, "metadata": {}, "outputs": [], "execution_count": None,
+                               "id": "one"}
+    (tmp_path / "plain.ipynb").write_text(json.dumps({
+        "nbformat": 4, "nbformat_minor": 5, "cells": [cell],
+        "metadata": {"kernelspec": {"name": "leeward", "display_name": "leeward", "language": "python"}}}))
+    port = free_port()
+    server = subprocess.Popen(
+        [python, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
+         "--IdentityProvider.token=known", f"--ServerApp.root_dir={tmp_path}"],
+        env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        poll_until(lambda: answers(port), "JupyterLab answers", _PATIENCE)
+        with chromium() as browser:
+            page = browser.new_page()
+            page.set_default_timeout(1000 * _PATIENCE)
+            page.goto(f"http://127.0.0.1:{port}/lab/tree/plain.ipynb?token=known")
+            page.locator(".jp-Notebook .jp-CodeCell").wait_for()
+            page.get_by_role("menuitem", name="Run", exact=True).click()
+            page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+            page.locator(".jp-OutputArea-output").get_by_text("a sandbox 42").wait_for()
+    finally:
+        server.terminate()
+        server.wait(_PATIENCE)
+    record("jupyterlab", "jupyterlab", folder, passed=1)

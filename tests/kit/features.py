@@ -367,13 +367,18 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-ray": lambda: _environment("framework-ray"),
     "framework-inspect-ai": lambda: _environment("framework-inspect-ai"),  # environments, by ./dev test
     "framework-jupyter": lambda: _environment("framework-jupyter"),
+    "jupyterlab": lambda: present((ROOT / ".venv-framework-jupyter/bin/jupyter-lab").exists()),
     "framework-autogen": lambda: _environment("framework-autogen"),
+    "framework-strands": lambda: _environment("framework-strands"),
     "framework-swe-rex": lambda: _environment("framework-swe-rex"),
     "framework-mini-swe-agent": lambda: _environment("framework-mini-swe-agent"),  # this and those below: LEEWARD_LONG=1
     "framework-nemo-gym": lambda: _environment("framework-nemo-gym"),
     "framework-dspy": lambda: _environment("framework-dspy"),
     "framework-google-adk": lambda: _environment("framework-google-adk"),
     "kubernetes": lambda: _environment("kubernetes"),
+    "framework-ag2": lambda: _environment("framework-ag2"),
+    "framework-agent-framework": lambda: _environment("framework-agent-framework"),
+    "framework-crewai": lambda: _environment("framework-crewai"),
     "client-crewai-tools": lambda: _environment("client-crewai-tools"),
     "client-litellm": lambda: _environment("client-litellm"),
     "installers": lambda: present(any((ROOT / ".venv-installers").glob(".wheels-*"))),  # by ./dev test
@@ -390,6 +395,9 @@ TABLE: dict[str, Callable[[], Version]] = {
     "agent-claude": lambda: present(agent_programs.claude()),  # by ./dev test: the wheel claude-agent-sdk from PyPI
     "agent-codex": lambda: present(agent_programs.codex()),    # by ./dev test: @openai/codex from npm, and a Node
     "agent-gemini": lambda: present(agent_programs.gemini()),  # by ./dev test: @google/gemini-cli from npm, and a Node
+    "agent-copilot": lambda: present(agent_programs.copilot()),  # this and qwen: LEEWARD_LONG=1, @github/copilot from npm
+    "agent-goose": lambda: present(agent_programs.goose()),    # by ./dev test: @aaif/goose-binary-linux-x64 from npm
+    "agent-qwen": lambda: present(agent_programs.qwen()),    # @qwen-code/qwen-code from npm, and a Node
     "agent-opencode": lambda: present(agent_programs.opencode()),  # by ./dev test: opencode-ai from npm
     "real-packages": lambda: present((ROOT / ".venv-realpackages/.setup").exists()),
     "preload-packages": lambda: present((ROOT / ".venv-preloadpackages/.setup").exists()),

@@ -8,8 +8,8 @@ contents.
 
 A script is what the model does, turn by turn: a call of a tool by a name and arguments, or text, which ends it. The
 turn is told by the results that the request has in it, so that requests which are repeated get the same answer.
-Requests without tools, such as for a title, get a word. In a chat there are no tools: what was run is what the user
-says of it, in the words of `RAN`.
+Requests without tools, such as for a title, get a word. aider has no tools: what was run is what the user says of it,
+in the words of `RAN`.
 """
 
 from __future__ import annotations
@@ -179,17 +179,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         ])
 
     def _chat(self, body: dict[str, Any]) -> None:
-        results = [text for message in body["messages"] if message["role"] == "user"
-                   for text in [_text(message["content"])] if text.startswith(RAN)]
+        self.api.tools = [tool["function"]["name"] for tool in body.get("tools", ())] or self.api.tools
+        results = [text for message in body["messages"] for text in [_text(message.get("content"))]
+                   if message["role"] == "tool" or (message["role"] == "user" and text.startswith(RAN))]
         turn = self.api.turn(results)
-        assert isinstance(turn, str)
+        if isinstance(turn, Call) and not body.get("tools"):
+            turn = "word"
+        message: dict[str, Any] = ({"content": turn} if isinstance(turn, str) else {"content": None, "tool_calls": [
+            {"index": 0, "id": f"call_{len(results)}", "type": "function",
+             "function": {"name": turn.name, "arguments": json.dumps(turn.arguments)}}]})
+        reason = "stop" if isinstance(turn, str) else "tool_calls"
         about = {"id": "chat_1", "created": 1, "model": body.get("model", "m")}
         if not body.get("stream"):
             self._json({**about, "object": "chat.completion", "usage": _USAGE, "choices": [
-                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": turn}}]})
+                {"index": 0, "finish_reason": reason, "message": {"role": "assistant", **message}}]})
             return
-        pieces = [{"index": 0, "delta": {"role": "assistant", "content": turn}, "finish_reason": None},
-                  {"index": 0, "delta": {}, "finish_reason": "stop"}]
+        pieces = [{"index": 0, "delta": {"role": "assistant", **message}, "finish_reason": None},
+                  {"index": 0, "delta": {}, "finish_reason": reason}]
         lines = [json.dumps({**about, "object": "chat.completion.chunk", "choices": [piece]}) for piece in pieces]
         self._send("".join(f"data: {line}\n\n" for line in (*lines, "[DONE]")).encode(), "text/event-stream")
 

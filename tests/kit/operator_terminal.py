@@ -70,9 +70,9 @@ class OperatorTerminal:
             self._answered = found.end()
         return True
 
-    def until(self, pattern: str) -> re.Match[str]:
+    def until(self, pattern: str, seconds: float = PATIENCE) -> re.Match[str]:
         """Wait until it shows something new that matches."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + seconds
         while not (found := re.search(pattern, self.shown, re.DOTALL)):
             assert self._take(max(0.0, until - time.monotonic())), (pattern, self.shown)
         self.shown = self.shown[found.end():]

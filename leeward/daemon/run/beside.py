@@ -100,6 +100,9 @@ class SharedLeaf:
         self._time = max(self.cpu_time(), self._base + spent)
         self.pid = -1
 
+    def saw(self, memory_peak: int, at: float) -> None:
+        self._leaf.saw(memory_peak, at)
+
     def rlimits(self) -> Mapping[int, int]:
         return {}
 

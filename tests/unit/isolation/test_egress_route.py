@@ -10,6 +10,7 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from leeward._native.steps import Call
 from leeward.errors import BadRequest
 from leeward.isolation import egress_route
+from leeward.spec.egress_policy import AGENT_PORTS
 from leeward.wire.control import MAX_FDS
 
 
@@ -21,7 +22,7 @@ def test_the_ports_are_those_of_the_policy_and_two_more() -> None:
 
 
 @pytest.mark.parametrize(("ports", "said"), [
-    (range(1000, 1009), "9 ports"), ([0], "1 to 65535"), ([65536], "1 to 65535"), ([-1], "1 to 65535"),
+    (range(1000, 1010), "10 ports"), ([0], "1 to 65535"), ([65536], "1 to 65535"), ([-1], "1 to 65535"),
 ])
 def test_too_many_or_malformed_ports_are_refused(ports: list[int], said: str) -> None:
     with pytest.raises(BadRequest, match=said):
@@ -80,3 +81,8 @@ def test_every_family_has_its_route_and_then_its_listeners() -> None:
     assert len(made.routes) * 3 == calls.count(Call.LISTEN)
     options = [step.arguments[1:3] for step in steps if Call.SETSOCKOPT is step.call]
     assert options == [(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)] * (len(cells) // 2 if len(made.routes) > 1 else 0)
+
+
+def test_a_sandbox_has_room_for_the_ports_of_agents() -> None:
+    assert 2222 in AGENT_PORTS
+    assert set(AGENT_PORTS) < set(egress_route.plan(AGENT_PORTS).ports)

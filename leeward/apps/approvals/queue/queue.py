@@ -234,10 +234,10 @@ class ApprovalQueue:
         with self._lock:
             return self._store.pending(min(limit, MOST_ROWS), after, category, sandbox)
 
-    def counts(self) -> dict[str, int]:
-        """The numbers of pending requests by category; a category without any is left out."""
+    def counts(self, sandbox: str | None = None) -> dict[str, int]:
+        """The numbers of pending requests, of all or of *sandbox*, by category; one without any is left out."""
         with self._lock:
-            return self._store.counts()
+            return self._store.counts(sandbox)
 
     def recent(self, limit: int = 50, sandbox: str | None = None) -> list[ApprovalRequest]:
         """Requests of any status, the newest first."""

@@ -243,10 +243,11 @@ class RequestStore:
         return self._requests(f"INDEXED BY {index} WHERE status = 'pending' AND id > ?{which} ORDER BY id LIMIT ?",
                               after, *values, limit)
 
-    def counts(self) -> dict[str, int]:
-        """The numbers of pending requests by category."""
-        return dict(self._file.execute("SELECT category, count(*) FROM requests WHERE status = 'pending' "
-                                       "GROUP BY category"))
+    def counts(self, sandbox: str | None = None) -> dict[str, int]:
+        """The numbers of pending requests, of all or of *sandbox*, by category."""
+        which, values = _which(sandbox=sandbox)
+        return dict(self._file.execute(f"SELECT category, count(*) FROM requests WHERE status = 'pending'{which} "
+                                       "GROUP BY category", values))
 
     def pending_of(self, sandbox: str, subject: str) -> list[ApprovalRequest]:
         return self._requests("WHERE status = 'pending' AND sandbox = ? AND subject = ?", sandbox, subject)

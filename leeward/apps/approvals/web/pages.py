@@ -74,7 +74,8 @@ async def _listed(call: WebCall, category: str, after: int) -> dict[str, Any]:
     found = [each for each in found if each.id not in held]
     rows = collapsed(found) if "all" not in query else [CollapsedRow(each) for each in found]
     return {"rows": rows, "category": category or None, "title_of": subject_title, "after": after, "is_all": "all" in query,
-            "more": more, "upto": found[-1].id if found else 0, "runs": _runs(found, more is not None),
+            "more": more, "upto": found[-1].id if found else 0,
+            "runs": await in_thread(_runs, call.service.queue, found, more is not None),
             "bulk": {each: sum(row.category == each for row in found) for each in CATEGORIES}}
 
 
@@ -83,13 +84,13 @@ def _held(call: WebCall) -> set[int]:
     return {number for each in call.parts.held.all() for number in each.numbers}
 
 
-def _runs(found: Sequence[ApprovalRequest], is_least: bool) -> list[dict[str, Any]]:
-    """The sandboxes that have several files in *found*; *is_least* says that there may be more of them."""
+def _runs(queue: ApprovalQueue, found: Sequence[ApprovalRequest], is_part: bool) -> list[dict[str, Any]]:
+    """The sandboxes that have several files in *found*, which is a part of all requests if *is_part*."""
     files = [each for each in found if each.category == "filesystem"]
-    counts = Counter(each.sandbox for each in files)
     projects = {each.sandbox: each.project for each in files}
-    return [{"sandbox": sandbox, "count": count, "project": projects[sandbox], "is_least": is_least}
-            for sandbox, count in counts.items() if count > 1]
+    return [{"sandbox": sandbox, "project": projects[sandbox],
+             "count": queue.counts(sandbox)["filesystem"] if is_part else count}
+            for sandbox, count in Counter(each.sandbox for each in files).items() if count > 1]
 
 
 @route("GET", "/queue", "What waits for a decision.", LISTED, page=True)
@@ -232,7 +233,9 @@ _OF_RUN = {"sandbox": WebField(text(100), "its id; empty for the operator's own"
 @route("GET", "/together", "The files of one run, by folder.", {
     **_OF_RUN, "after": WebField(whole(), "the id of the last one of the page before", 0)}, page=True)
 async def together_page(call: WebCall, sandbox: str, after: int) -> Response:
-    found = await _files_of(call, sandbox, after)
+    ask = functools.partial(in_thread, call.service.queue.pending)
+    found = await ask(MOST_TOGETHER, after, "filesystem", sandbox)
+    more = found[-1].id if len(found) == MOST_TOGETHER and await ask(1, found[-1].id, "filesystem", sandbox) else None
     held, folders = _held(call), dict[str, list[ApprovalRequest]]()
     shown = [each for each in found if each.id not in held]
     for each in shown:
@@ -241,11 +244,7 @@ async def together_page(call: WebCall, sandbox: str, after: int) -> Response:
     return draw("together.html", values | {
         "sandbox": sandbox, "folders": sorted(folders.items()), "count": len(shown), "title_of": subject_title,
         "project": shown[0].project if shown else "", "asker": shown[0].asker if shown else "",
-        "more": found[-1].id if len(found) == MOST_TOGETHER else None})
-
-
-async def _files_of(call: WebCall, sandbox: str, after: int = 0) -> list[ApprovalRequest]:
-    return await in_thread(call.service.queue.pending, MOST_TOGETHER, after, "filesystem", sandbox)
+        "more": more})
 
 
 @route("POST", "/together", "Decide the files that are ticked, all or those of one folder.", {

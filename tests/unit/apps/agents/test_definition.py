@@ -11,7 +11,7 @@ from leeward.apps.agents.definition import OURS, definition_names, load_definiti
 from leeward.apps.agents.entries import parse_entry
 from leeward.apps.agents.errors import SettingsError
 
-NAMES = ("aider", "claude", "codex", "gemini", "opencode", "shell")
+NAMES = ("aider", "claude", "codex", "copilot", "gemini", "goose", "opencode", "qwen", "shell")
 
 
 def test_the_package_has_all_built_in_definitions():

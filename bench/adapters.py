@@ -1,0 +1,105 @@
+"""
+What an adapter of leeward/apps/integrations takes beside the client's own call of the same thing.
+
+    .venv/bin/python bench/adapters.py [--rounds N] [--record] [NAME...]
+
+Each runs in its framework's environment (`LEEWARD_LONG=1 ./dev test` makes them), with a daemon of this bench's own. In
+each round the client and the adapter have their turn; a figure is the median of the rounds' differences, in
+milliseconds. --record keeps it in docs/runs, for README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+from pathlib import Path
+
+from leeward_cli.bench.ours import daemon
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LINE = '["bash", "-c", "true"]'
+#: Name: its class, how an object `a` of it is made, the client's call, and the adapter's.
+ROWS = {
+    "langchain": ("langchain.LeewardSandbox", "b = leeward.Sandbox(); a = A(b)", 'b.shell("true")', 'a.execute("true")'),
+    "pydantic-ai": ("pydantic_ai.LeewardWorkspace", "b = leeward.AsyncSandbox(); a = A(b)", f"await b.run({LINE})",
+                    f"await a.run({LINE})"),
+    "smolagents": ("smolagents.LeewardExecutor", "a = A()", 'a._kernel.execute("1")', 'a("1")'),
+    "autogen": ("autogen.LeewardCodeExecutor",
+                "from autogen_core import CancellationToken as T, code_executor as c; a = A(); await a.start()",
+                'await a._box.shell("true")', 'await a.execute_code_blocks([c.CodeBlock("true", "sh")], T())'),
+    "mini-swe-agent": ("mini_swe_agent.LeewardEnvironment", "a = A()", f"a._box.run({LINE})",
+                       'a.execute({"command": "true"})'),
+    "google-adk": ("google_adk.LeewardAdkEnvironment", "a = A(); await a.initialize()", f"await a._box.run({LINE})",
+                   'await a.execute("true")'),
+    "strands": ("strands.LeewardStrandsSandbox", "a = A(); b = await a._opened()", f"await b.run({LINE})",
+                'await a.execute("true")'),
+    "ag2": ("ag2.LeewardAg2Environment", "a = A()", f"await a._box.run({LINE})", f"await a.exec({LINE})"),
+    "agent-framework": ("agent_framework.LeewardShell", "a = A()", f"await a._box.run({LINE})", 'await a.run("true")'),
+    "crewai": ("crewai.ShellTool", "b = leeward.Sandbox(); a = A(b)", f"b.run({LINE})", 'a.run(command="true")'),
+}
+#: Those whose environment is one of `leeward serve`'s clients.
+CLIENTS = ("smolagents",)
+
+PROGRAM = """
+import asyncio, json, sys, time, leeward
+from leeward.apps.integrations.{module} import {kind} as A
+async def main():
+    {made}
+    found = []
+    for turn in range({rounds} + 5):
+        begun = time.perf_counter()
+        {client}
+        between = time.perf_counter()
+        {adapter}
+        found.append((between - begun, time.perf_counter() - between))
+    json.dump(found[5:], sys.stderr)
+asyncio.run(main())
+"""
+
+
+def interpreter(name: str) -> Path:
+    return ROOT / f".venv-{'client' if name in CLIENTS else 'framework'}-{name}/bin/python"
+
+
+def measured(name: str, socket: str, rounds: int) -> list[tuple[float, float]]:
+    """Seconds of the client's call and of the adapter's, of each round."""
+    what, made, client, adapter = ROWS[name]
+    module, _, kind = what.partition(".")
+    program = PROGRAM.format(module=module, kind=kind, made=made, client=client, adapter=adapter, rounds=rounds)
+    env = {**os.environ, "LEEWARD_SOCKET": socket, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}",
+           "CREWAI_DISABLE_TELEMETRY": "true"}
+    said = subprocess.run([interpreter(name), "-W", "ignore", "-c", program], env=env, capture_output=True, text=True,
+                          check=True)
+    found: list[tuple[float, float]] = json.loads(said.stderr[said.stderr.rindex("[["):].partition("]]")[0] + "]]")
+    return found
+
+
+def main() -> None:
+    reading = argparse.ArgumentParser(description=__doc__)
+    reading.add_argument("names", nargs="*", default=[*ROWS])
+    reading.add_argument("--rounds", type=int, default=200)
+    reading.add_argument("--record", action="store_true")
+    asked = reading.parse_args()
+    print(f"{'adapter':18} {'client ms':>10} {'beside it ms':>13}")
+    with daemon(None) as socket:
+        for name in asked.names:
+            if not interpreter(name).exists():
+                print(f"{name:18} has no environment here")
+                continue
+            times = measured(name, socket, asked.rounds)
+            client = 1000 * statistics.median(one for one, _ in times)
+            beside = 1000 * statistics.median(two - one for one, two in times)
+            print(f"{name:18} {client:10.2f} {beside:13.2f}", flush=True)
+            if asked.record:
+                file = ROOT / "docs/runs/frameworks.json"
+                rows = json.loads(file.read_text())
+                rows[name]["overhead_ms"] = round(beside, 2)
+                file.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()

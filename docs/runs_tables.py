@@ -1,0 +1,58 @@
+"""
+Tables of what was run of other people's programs, from docs/runs: agents in docs/agent-command.md, adapters in
+docs/frameworks.md, both in README.md.
+
+Runs in:   the host; `./dev generate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kit.features import ROOT
+from kit.runs import recorded
+
+STEPS = {"edit": "reads, edits", "command": "runs a command", "denied": "is denied a host", "screen": "answers on a terminal",
+         "size": "follows its size", "interrupt": "ends by Ctrl-C"}
+FIRST, LAST = "<!-- runs: made by ./dev generate -->\n", "<!-- The end of the runs. -->\n"
+
+
+def _table(rows: Sequence[Sequence[object]]) -> str:
+    lines = [rows[0], ("---",) * len(rows[0]), *rows[1:]]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+def _placed(page: str, table: str) -> str:
+    """The page with the table in place of the one that is there."""
+    before, _, rest = (ROOT / page).read_text().partition(FIRST)
+    return f"{before}{FIRST}{table}{LAST}{rest.partition(LAST)[2]}"
+
+
+def _beside(row: dict[str, str | int | bool]) -> str:
+    return f"{max(0.0, float(row['overhead_ms'])):.1f}" if "overhead_ms" in row else ""
+
+
+def agents() -> str:
+    """Of docs/agent-command.md: an agent a line."""
+    rows = [(name, row["version"], *("yes" if row.get(step) else "not tried" for step in STEPS), row["date"])
+            for name, row in sorted(recorded("agents").items())]
+    return _placed("docs/agent-command.md", _table([("agent", "version", *STEPS.values(), "date"), *rows]))
+
+
+def frameworks() -> str:
+    """Of docs/frameworks.md: a package a line."""
+    rows = [(row["package"], row["version"], row["passed"], row["date"], _beside(row))
+            for row in recorded("frameworks").values()]
+    return _placed("docs/frameworks.md", _table([("package", "version", "tests", "date", "ms a call"), *sorted(rows)]))
+
+
+def readme() -> str:
+    """Of README.md: a line for agents, and one for adapters."""
+    tried, suites = recorded("agents"), recorded("frameworks")
+    rows = (("agents, each by all steps", tried, ", ".join(
+                f"{name} {row['version']}" for name, row in sorted(tried.items()) if {*STEPS} <= {*row})),
+            ("adapters", suites, ", ".join(
+                f"{row['package']} {row['version']} ({row['passed']})" for _, row in sorted(suites.items()))))
+    return _placed("README.md", _table([
+        ("[what was run](docs/frameworks.md#what-was-run)", "version (and tests that passed)", "by"), *(
+        (name, text, max(str(row["date"]) for row in found.values())) for name, found, text in rows)]))
