@@ -465,7 +465,7 @@ def test_commands_say_what_is_wrong(tmp_path: Path) -> None:
     assert f"{tmp_path}/none.sock: no daemon answers" in text
     assert (1, "leeward: no nodes are named: write them into") == (
         (status := said("status"))[0], status[1][:len("leeward: no nodes are named: write them into")])
-    assert "isn't the address of a node" in said("status", "-n", "https://a:8443")[1]
+    assert "isn't the address of a node" in said("status", "-n", "ssh://a")[1]
     assert "isn't a node of this fleet" in said("drain", "other", "-n", away)[1]
 
 
