@@ -53,7 +53,6 @@ class SharedLeaf:
     needs_ticks = False
     looked = 0.0
     tick_interval = 1.0
-    looked = 0.0
     entry = Entry()
 
     def __init__(self, leaf: Leaf, nest: GroupNest | None) -> None:
@@ -100,9 +99,6 @@ class SharedLeaf:
         self._time = max(self.cpu_time(), self._base + spent)
         self.pid = -1
 
-    def saw(self, memory_peak: int, at: float) -> None:
-        self._leaf.saw(memory_peak, at)
-
     def rlimits(self) -> Mapping[int, int]:
         return {}
 
@@ -139,7 +135,6 @@ class SharedLeaf:
 
     def apply(self, limits: Limits) -> None: ...
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None: ...
-    def saw(self, memory_peak: int, at: float) -> None: ...
     def glanced(self, memory: int, memory_peak: int) -> bool: return False
     def armed(self) -> None: ...
     def lower_priority(self) -> None: ...
