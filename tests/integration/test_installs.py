@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import runpy
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,6 @@ from kit import installing
 from kit.features import ROOT
 from kit.installing import Stranger
 from kit.ordinary_user import OrdinaryUser
-from kit.packages import shown_folder
 from kit.skip_policy import require
 
 pytestmark = pytest.mark.needs("installers", "system-python", "compiler")
@@ -131,26 +129,6 @@ def test_limas_script_makes_a_machine_with_leeward(programs: Path, url: str, tmp
     assert "installed package leeward" in again[0]
     assert ["", ""] == again[1:]
     assert "42\n" == ran.stdout
-
-
-def pythons() -> list[Path]:
-    """The machine's other versions, as pyenv and uv install them, that the wheels were fetched for."""
-    ready = {path.name.removeprefix(".wheels-") for path in installing.FOLDER.glob(".wheels-*")}
-    return sorted(folder for folder in Path.home().glob(".pyenv/versions/3.*") if folder.name.rpartition(".")[0] in ready)
-
-
-if LONG:
-    @pytest.mark.timeout(4 * installing.PATIENCE_S)
-    @pytest.mark.parametrize("python", pythons(), ids=lambda path: path.name)
-    def test_another_version_of_python(stranger: Stranger, python: Path) -> None:
-        """In a folder outside root's home, which is closed, and outside /tmp, which a sandbox has for itself."""
-        with shown_folder() as folder:
-            shutil.copytree(python, folder / "python", symlinks=True)
-            typed = stranger.types([f"uvx --python {folder}/python/bin/python3 leeward {EXEC}",
-                                    "$(ls .cache/uv/archive-v0/*/bin/leeward) exec 'import sys; print(sys.version)'"])
-
-        assert "42" == typed[0].printed.splitlines()[-1], typed
-        assert typed[1].printed.startswith(python.name.rpartition(".")[0]), typed
 
 
 def test_without_a_compiler_the_error_is_one_line(tmp_path: Path) -> None:
