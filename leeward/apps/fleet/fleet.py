@@ -146,7 +146,7 @@ class Fleet:
         """As AsyncFleet.move."""
         box = kernel._sandbox
         assert isinstance(box, FleetSandbox)
-        name = self._loop.run(moved_state(box._connections.inner, to.opened_connections(), box._named(), kernel.number))
+        name = self._loop.run(moved_state(box._connections.inner, to._opened_connections(), box._named(), kernel.number))
         try:
             made = to.kernel(snapshot=name, same_random=True)
         finally:
@@ -283,7 +283,7 @@ class FleetSandbox(Sandbox):
         number = self._named()
         return f"{self._connections.socket}/{number}"
 
-    def opened_connections(self) -> Connections:
+    def _opened_connections(self) -> Connections:
         """Its calls in the loop, once it is open."""
         self._named()
         return self._connections.inner

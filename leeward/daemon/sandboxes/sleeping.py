@@ -25,7 +25,7 @@ from leeward.daemon.run.dumping import Dump, KernelState, close_file
 from leeward.daemon.run.verdict import bug
 from leeward.daemon.sandboxes.copying import COPY_S
 from leeward.daemon.sandboxes.sleep_folder import Asleep
-from leeward.errors import Busy, LeewardError, Refused, SnapshotFailed
+from leeward.errors import Busy, LeewardError, Refused, SnapshotFailed, told
 from leeward.spec.job import Job
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class Sleep:
             if isinstance(what, Asleep):
                 what.close()
         elif isinstance(what, Exception):
-            self._sandbox.lost(f"it couldn't wake: what was kept of it on disk can't be read: {what}")
+            self._sandbox.lost(f"it couldn't wake: what was kept of it on disk can't be read: {told(what)}")
         else:
             self._states, self._files, self._size = dict(what.states), what.files, what.size
             self._enter()
