@@ -233,9 +233,11 @@ _OF_RUN = {"sandbox": WebField(text(100), "its id; empty for the operator's own"
 @route("GET", "/together", "The files of one run, by folder.", {
     **_OF_RUN, "after": WebField(whole(), "the id of the last one of the page before", 0)}, page=True)
 async def together_page(call: WebCall, sandbox: str, after: int) -> Response:
-    ask = functools.partial(in_thread, call.service.queue.pending)
-    found = await ask(MOST_TOGETHER, after, "filesystem", sandbox)
-    more = found[-1].id if len(found) == MOST_TOGETHER and await ask(1, found[-1].id, "filesystem", sandbox) else None
+    pending = call.service.queue.pending
+    found = await in_thread(pending, MOST_TOGETHER, after, "filesystem", sandbox)
+    more = found[-1].id if len(found) == MOST_TOGETHER else None
+    if more is not None and not await in_thread(pending, 1, more, "filesystem", sandbox):
+        more = None
     held, folders = _held(call), dict[str, list[ApprovalRequest]]()
     shown = [each for each in found if each.id not in held]
     for each in shown:
