@@ -183,7 +183,7 @@ def test_a_notebook_runs_in_jupyterlab(socket: Path, tmp_path: Path) -> None:
             page = browser.new_page()
             page.set_default_timeout(1000 * _PATIENCE)
             page.goto(f"http://127.0.0.1:{port}/lab/tree/plain.ipynb?token=known")
-            page.locator(".jp-Notebook .jp-CodeCell").wait_for()
+            page.get_by_text("| Idle").wait_for()  # else it asks for a kernel
             page.get_by_role("menuitem", name="Run", exact=True).click()
             page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
             page.locator(".jp-OutputArea-output").get_by_text("a sandbox 42").wait_for()

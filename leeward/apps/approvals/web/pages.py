@@ -235,8 +235,9 @@ _OF_RUN = {"sandbox": WebField(text(100), "its id; empty for the operator's own"
 async def together_page(call: WebCall, sandbox: str, after: int) -> Response:
     pending = call.service.queue.pending
     found = await in_thread(pending, MOST_TOGETHER, after, "filesystem", sandbox)
-    more = (found[-1].id if len(found) == MOST_TOGETHER and await in_thread(pending, 1, found[-1].id, "filesystem", sandbox)
-            else None)
+    more = found[-1].id if len(found) == MOST_TOGETHER else None
+    if more is not None and not await in_thread(pending, 1, more, "filesystem", sandbox):
+        more = None
     held, folders = _held(call), dict[str, list[ApprovalRequest]]()
     shown = [each for each in found if each.id not in held]
     for each in shown:
