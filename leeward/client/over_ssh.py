@@ -152,7 +152,8 @@ def _forwards(host: RemoteHost, folder: str, near: str, far: str) -> bool:
 
 def _forward(host: RemoteHost) -> _Forwarded:
     parts, ssh = urlsplit(host), _program()
-    folder = tempfile.mkdtemp(prefix="leeward-ssh-")
+    # ssh adds to the names of its sockets, which have 107 bytes at most.
+    folder = tempfile.mkdtemp(prefix="leeward-ssh-", dir="/tmp" if len(tempfile.gettempdir()) > 64 else None)
     try:
         command = [*ssh, "-T", "-M", "-S", os.path.join(folder, "c"), "-o", "ControlPersist=no", *_there(host),
                    f"exec sh -c '{_WHERE}'"]

@@ -460,16 +460,17 @@ def test_ports_by_ssh_say_what_they_need(daemon, ssh, monkeypatch):
 
 
 @pytest.mark.needs("sshd")
-def test_ssh_finds_the_socket_that_clients_there_would_take(daemon, ssh, tmp_path):
+def test_ssh_finds_the_socket_that_clients_there_would_take(daemon, ssh, tmp_path_factory):
     """By a command of its own, so that nothing of ssh is left when it has ended."""
-    env = environment(LEEWARD_SSH=ssh[0], LEEWARD_HOST=ssh[1], TMPDIR=str(tmp_path))
+    folder = tmp_path_factory.mktemp("t")
+    env = environment(LEEWARD_SSH=ssh[0], LEEWARD_HOST=ssh[1], TMPDIR=str(folder))
     done = subprocess.run(command("ping"), env=env, capture_output=True, text=True, timeout=60, check=False)
     assert 0 != done.returncode
     assert "no daemon answers at ssh://" in done.stderr
     env["LEEWARD_HOST"] += str(daemon.socket)
     done = subprocess.run(command("exec", "print(1)"), env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (0, "1\n") == (done.returncode, done.stdout), done.stderr
-    assert [] == list(tmp_path.iterdir())
+    assert [] == list(folder.iterdir())
 
 
 @pytest.mark.needs("sshd")

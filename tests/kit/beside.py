@@ -174,6 +174,8 @@ def _checkout(folder: Path, installation: Installation) -> Path:
 def open_checkout(user_install: Installation, open_folder: Path) -> Path:
     """Make a checkout for a user who can't read this one, and install what runs its tests into the user's installation."""
     wanted = ("pytest", "pytest-timeout", "hypothesis", "landlock", "pyseccomp", "httpx2", "playwright")
+    if os.environ.get("LEEWARD_LONG"):
+        wanted += ("h11", "protobuf", "python-multipart", "starlette", "uvicorn", "websockets")  # the extra `serve`
     if not features.IN_GUEST:  # there it has them
         subprocess.run([sys.executable, "-m", "pip", "--python", user_install.python, "install", "--quiet",
                         "--disable-pip-version-check", *wanted], check=True, capture_output=True)

@@ -181,7 +181,9 @@ def _client_node() -> Version:
 
 
 def _sshd() -> Version:
-    """Root's sshd needs a user for what it doesn't do as root."""
+    """Root's sshd needs a user for what it doesn't do as root; who comes by ssh needs a shell."""
+    if os.path.basename(pwd.getpwuid(os.geteuid()).pw_shell) in ("nologin", "false"):
+        return ABSENT
     with contextlib.suppress(KeyError):
         return present(all(map(shutil.which, ("ssh", "ssh-keygen"))) and shutil.which("sshd", path=SBIN)
                        and (os.geteuid() or pwd.getpwnam("sshd")))
