@@ -71,7 +71,7 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class JobWatch:
     """A job of one process where no controller counts; the fields are those of `struct lw_watch`, without its state."""
 
     job: int
@@ -118,7 +118,7 @@ class Offer:
     session: int = 0  # or the session,
     stream: int = -1  # and the stream, for which the runner is reserved
     shows: bool = False  # jobs of the session may display things
-    watch: Watch | None = None  # in place of `peak`, `oom` and `forks`, where no controller counts
+    watch: JobWatch | None = None  # in place of `peak`, `oom` and `forks`, where no controller counts
 
 
 class Loop:
@@ -270,7 +270,7 @@ def _given(offer: Offer) -> Any:
 class Glance:
     """The look of the fast path, at any time while the job runs."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: JobWatch) -> None:
         self._state = ffi.new("struct lw_watch *", _watch(watch))
 
     def look(self, charged: int) -> tuple[int, int] | None:
@@ -280,10 +280,10 @@ class Glance:
         return self._state.memory, self._state.peak
 
 
-def _watch(watch: Watch | None) -> Any:
+def _watch(watch: JobWatch | None) -> Any:
     if watch is None:
         return {}
-    return {name: getattr(watch, name) for name in Watch.__slots__}
+    return {name: getattr(watch, name) for name in JobWatch.__slots__}
 
 
 def _check(result: int) -> None:

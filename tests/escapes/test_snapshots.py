@@ -239,7 +239,9 @@ def test_c565_a_kernel_that_slept_on_disk_cannot_open_its_state(tmp_path: Path) 
         box.pause()
         state, = tmp_path.glob("sleep/*/*.sleeper/1")
         with control():  # its own user can, from outside
-            os.close(os.open(state, os.O_RDWR))
+            fd = os.open(state, os.O_RDWR)
+            os.close(fd)
+            assert fd > 0
         kernel.execute(code)
         assert "True" == kernel.execute("len(lines) > 0 and len(ways) == 2 * len(lines)").value
         assert "[]" == kernel.execute("[way for way in ways for how in (os.O_RDONLY, os.O_RDWR) if tried(way, how)]").value

@@ -27,7 +27,7 @@ KEEP_S, MOST, MOST_BYTES, MOST_KEY = 600.0, 64, 16 << 20, 255
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Repeat:
     body: bytes  # its hash
     task: asyncio.Task[Row]
     ended: float = float("inf")  # time.monotonic()
@@ -38,7 +38,7 @@ class Repeats:
     """The keys of all tenants."""
 
     def __init__(self) -> None:
-        self._kept: defaultdict[str, OrderedDict[str, _Kept]] = defaultdict(OrderedDict)  # by tenant
+        self._kept: defaultdict[str, OrderedDict[str, _Repeat]] = defaultdict(OrderedDict)  # by tenant
 
     async def once(self, call: ServeCall, fields: Row, work: Callable[[], Coroutine[Any, Any, Row]]) -> Row:
         """The result of *work*, or what it was when the tenant has called with the same key before."""
@@ -52,7 +52,7 @@ class Repeats:
         self._forget_old(kept)
         found = kept.get(key)
         if found is None:
-            found = kept[key] = _Kept(body, asyncio.ensure_future(work()))
+            found = kept[key] = _Repeat(body, asyncio.ensure_future(work()))
             call.use.tasks.add(found.task)  # a revoked token ends it
             found.task.add_done_callback(lambda task: self._ended(call, key, task))
         elif found.body != body:
@@ -71,7 +71,7 @@ class Repeats:
             found.ended, found.size = time.monotonic(), _size(task.result())
             self._forget_old(kept)
 
-    def _forget_old(self, kept: OrderedDict[str, _Kept]) -> None:
+    def _forget_old(self, kept: OrderedDict[str, _Repeat]) -> None:
         size, least = 0, time.monotonic() - KEEP_S
         for number, (key, each) in enumerate(reversed(list(kept.items()))):
             size += each.size

@@ -187,7 +187,7 @@ class LiveSandboxes:
             raise Busy(f"it is {held.sleep.stage.value}")
         self.busy(entry)  # it isn't idle while it sleeps
         try:
-            held.sleep = Sleep(self._reactor, held.sandbox, _Bed(self, entry), answered)
+            held.sleep = Sleep(self._reactor, held.sandbox, Bed(self, entry), answered)
         except BaseException:
             self.free(entry)
             raise
@@ -214,7 +214,7 @@ class LiveSandboxes:
         if self._book is not None:
             sandbox.on_program_end = partial(self._book.process, entry.user, name)
         self.busy(entry)
-        held.sleep = Sleep.left(self._reactor, sandbox, _Bed(self, entry))
+        held.sleep = Sleep.left(self._reactor, sandbox, Bed(self, entry))
         self._look_at(entry)
 
     def retire(self, seconds: float, done: Callable[[], None]) -> None:
@@ -446,7 +446,7 @@ def _silent(_event: str, **_fields: object) -> None:
     pass
 
 
-class _Bed:
+class Bed:
     """The desk's part of a sandbox's sleep."""
 
     def __init__(self, desk: LiveSandboxes, entry: SandboxEntry) -> None:

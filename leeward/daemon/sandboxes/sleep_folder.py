@@ -72,7 +72,7 @@ class _Thread:
     """Does orders one after the other; what each returns, or its error, gets back to the loop."""
 
     def __init__(self, name: str, ring: Callable[[Callable[[], None]], None]) -> None:
-        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._ring = ring
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -90,14 +90,16 @@ class _Thread:
 
     def _run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
-        while True:
-            self._orders.get()()
+        while (order := self._orders.get()) is not None:
+            order()
+
+    def end(self) -> None:
+        """After the orders that it has."""
+        self._orders.put(None)
 
 
 class SleepFolder:
     """The sleeping sandboxes in *folder*, which may have *most* bytes. BadRequest, OSError if it can't be used."""
-
-    costs = "session"
 
     def __init__(self, reactor: Reactor, folder: str, most: Callable[[], int]) -> None:
         self._reactor, self._folder, self._most = reactor, folder, most
@@ -128,7 +130,8 @@ class SleepFolder:
 
     def close(self) -> None:
         """The daemon ends; the sleepers stay."""
-        in_any_case(partial(self._reactor.forget, self._bell), partial(os.close, self._lock))
+        in_any_case(partial(self._reactor.forget, self._bell), self._writer.end, self._reader.end,
+                    partial(os.close, self._lock))
 
     def size(self, name: str) -> int:
         """Bytes of the sandbox *name* when it sleeps."""

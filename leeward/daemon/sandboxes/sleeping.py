@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
-from leeward.base.protocols import Protocol
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.run.dumping import Dump, KernelState, close_file
@@ -30,32 +29,11 @@ from leeward.spec.job import Job
 
 if TYPE_CHECKING:
     from leeward.daemon.run.live_runner import LiveRunner
+    from leeward.daemon.sandboxes.live_sandboxes import Bed
     from leeward.daemon.sandboxes.sandbox import LiveSandbox
 
 #: Bytes that are read of the files at a time, and that rows of them may take beyond their content.
 _PIECE, _BESIDE = 1 << 20, 64 << 20
-
-
-class Bed(Protocol):
-    """What a sleeping sandbox needs of its desk."""
-
-    def admit(self, size: int) -> None:
-        """Count bytes that are kept; Busy if these are too many."""
-    def give_back(self, size: int) -> None: ...
-    def leave(self) -> None:
-        """End the sandbox's processes, and give its worker back."""
-    def put(self, what: Asleep, done: Callable[[Exception | None], None]) -> bool:
-        """Write what is kept to disk, as `SleepFolder.put`; False without a folder."""
-    def get(self, done: Callable[[Asleep | Exception], None]) -> None:
-        """Read it, as `SleepFolder.get`."""
-    def remove(self) -> None:
-        """It isn't needed on disk any more."""
-    def enter(self, opened: Callable[[Any], None]) -> None:
-        """Ask for a worker; *opened* gets its runner, or why there is none. Raises as the pool's `open_seat`."""
-    def woken(self) -> None:
-        """It is as it was."""
-    def warn(self, error: Exception) -> None:
-        """It sleeps in memory, because it can't be written."""
 
 
 class SleepStage(enum.Enum):

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from leeward._native.loop import Gauge, Watch
+from leeward._native.loop import Gauge, JobWatch
 from leeward.base.dataclass import dataclass
 from leeward.base.protocols import Protocol
 from leeward.spec.limits import Limits
@@ -58,7 +58,7 @@ class Gauges:
     oom: Gauge
     forks: Gauge
     before: Usage     # the figures when the leaf was made, which are subtracted, but for the peak
-    watch: Watch | None = None  # in place of the last three files, where no controller counts
+    watch: JobWatch | None = None  # in place of the last three files, where no controller counts
 
 
 class Leaf(Protocol):

@@ -25,7 +25,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from leeward._native.loop import CLOCK, Gauge, Watch
+from leeward._native.loop import CLOCK, Gauge, JobWatch
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, gives, returns
 from leeward.errors import SHORT, KernelRefusal, Unsupported
 from leeward.isolation.cgroup import entry, watch
@@ -172,7 +172,7 @@ class NoneLeaf(entry.Leaf):
             return None
         nothing, pid = Gauge(-1), alone.key[0]
         orphans, children, stat, status = self._files
-        return Gauges(Gauge(watch.clock_of(pid), CLOCK), 1e-9, nothing, nothing, nothing, Usage(-account.others), Watch(
+        return Gauges(Gauge(watch.clock_of(pid), CLOCK), 1e-9, nothing, nothing, nothing, Usage(-account.others), JobWatch(
             pid, orphans, children, stat, status, FREE_SOCKETS, SOCKET, _INODE,
             round(alone.waited * watch.TICKS_PER_S), limits.memory, account.memory_peak))
 
@@ -226,7 +226,7 @@ _WATCHED = 4
 
 
 def _opened(init: watch.Key, job: watch.Key) -> tuple[int, ...]:
-    """Open the files that `Watch` has, of these processes alone; none if one has gone."""
+    """Open the files that `JobWatch` has, of these processes alone; none if one has gone."""
     names = f"/proc/{init[0]}/task/{init[0]}/children", *(
         f"/proc/{job[0]}/{name}" for name in (f"task/{job[0]}/children", "stat", "status"))
     fds: list[int] = []
