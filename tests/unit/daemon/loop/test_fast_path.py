@@ -12,6 +12,7 @@ import select
 import socket
 import threading
 import time
+import timeit
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -1148,11 +1149,15 @@ def test_runners_that_are_held_make_no_request_slower(box: Box, whose: str) -> N
             assert box.fast_path.offer(first.offer(number=1000 + number, reply=reply, session=1000 + number, stream=of),
                                        box)
 
-    alone = took(first, 0), took(last, 5)
+    def slowness() -> float:
+        """The fastest of some rounds of the same work, in seconds: other programs share the processor."""
+        return min(timeit.repeat(lambda: sum(range(500)), number=1, repeat=100))
+
+    alone, before = (took(first, 0), took(last, 5)), slowness()
     hold(range(50))
     few = min(removed(range(1000 + at, 1010 + at)) for at in range(0, 50, 10))
     hold(range(MANY))
-    beside = took(first, 0), took(last, 5)
+    beside, since = (took(first, 0), took(last, 5)), slowness()
     many = min(removed(range(1000 + at, 1010 + at)) for at in range(0, 500, 10))
     other.close()
     for fd in kept:
@@ -1160,8 +1165,9 @@ def test_runners_that_are_held_make_no_request_slower(box: Box, whose: str) -> N
     ours.close()
     theirs.close()
 
-    assert all(longer < LONGER * before for longer, before in zip(beside, alone, strict=True)), (beside, alone)
-    assert many < LONGER * few + 1e-6
+    most = LONGER * max(1.0, since / before)
+    assert all(longer < most * short for longer, short in zip(beside, alone, strict=True)), (beside, alone, most)
+    assert many < most * few + 1e-6
 
 
 def test_a_bug_in_the_count_of_refusals_meets_the_barrier(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
