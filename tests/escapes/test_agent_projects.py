@@ -190,14 +190,15 @@ def test_c384_cannot_show_a_hidden_file_in_a_second_place(home: AgentHome, token
     (project / ".leeward").mkdir()
     settings = project / ".leeward/agent.toml"
     settings.write_text(f'libraries = ["{library}"]\n')
-    attack = ["--trust-project", "--", "-c", "cat $(find /c -name .env)"]
+    attack = ["--trust-project", "--", "-c", "cat $(find /c -name '*env')"]
 
     got = home.run("start", "sh", str(project), *attack)
     assert token not in got.stdout + got.stderr
     assert "in the project, or holds it" in got.stderr
-    with control():
+    with control():  # by a name that isn't hidden
         settings.unlink()
         shutil.move(project / "conf", home.path / "conf")
+        (home.path / "conf/.env").rename(home.path / "conf/env")
         assert token in home.run("start", "sh", str(project), "--library", f"{home.path}/conf:/c", *attack).stdout
 
 

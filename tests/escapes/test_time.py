@@ -190,7 +190,7 @@ def test_c058_limits_do_not_depend_on_the_wall_clock() -> None:
                       r"|\btime\(NULL\)|TFD_TIMER_ABSTIME|pthread_cond_timedwait|sem_timedwait")
     may = {ROOT / "leeward" / name for name in (
         "daemon/telling/log.py", "spec/folders.py", "daemon/serving/sandbox_calls.py", "client/folder_state.py",
-        "client/changes.py",
+        "client/changes.py", "client/snapshot_store.py",
         "egress/tenancy.py", "egress/sealing.py", "daemon/pool/seals.py", "daemon/pool/asks.py",
         "client/environments.py", "apps/audit/journal.py", "apps/audit/record.py",
         # Programs of the operator's.
