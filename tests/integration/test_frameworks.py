@@ -72,12 +72,12 @@ WHO = {"whoever runs this": FRAMEWORKS + MORE,
 pytestmark = pytest.mark.timeout(2 * _PATIENCE)
 
 
-def config(folder: Path) -> Path:
-    """A configuration with the environments of INSIDE that there are."""
+def config(folder: Path, outside: Path) -> Path:
+    """A configuration with the environments of INSIDE that there are; what a sandbox can't show is copied *outside*."""
     rows = []
     for name, needed, *_ in MORE:
         if name in INSIDE and features.TABLE[needed]():
-            shown = packages.shown(Path(sys.executable), folder / name, (features.ROOT / f".venv-{needed}").resolve())
+            shown = packages.shown(Path(sys.executable), outside / name, (features.ROOT / f".venv-{needed}").resolve())
             rows.append(f'[environments.{name}]\npath = "{shown}"\n')
     made = folder / "config.toml"
     made.write_text("".join(rows))
@@ -88,10 +88,15 @@ def config(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def socket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Of a daemon."""
+    with packages.shown_folder() as outside:
+        yield from _started(request, tmp_path_factory, outside)
+
+
+def _started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, outside: Path) -> Iterator[Path]:
     if "whoever runs this" == request.param:
         folder = tmp_path_factory.mktemp("frameworks")
         path = folder / "leeward.sock"
-        settings = ["--config", str(config(folder))]
+        settings = ["--config", str(config(folder, outside))]
 
         def run(*more: str) -> subprocess.CompletedProcess[str]:
             return subprocess.run(command(*more), env=environment(), stdin=subprocess.DEVNULL, capture_output=True,
