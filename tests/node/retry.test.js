@@ -13,8 +13,8 @@ const path = require('node:path');
 const PONG = { version: '0.1.0', wire: 1 };
 
 const INFO = (sandbox) => ({
-  sandbox, profile: 'python', environment: '', egress: '', metadata: {}, age: 1.5, idle: 1.5, unused: 1.5, left: 1.5, held: false, processes: 0, calls: 0,
-  memory_limit: 1, memory_peak: 1, memory: 1, cpu_time: 0.5, oom_kills: 0, forks_refused: 0, denied: {},
+  sandbox, profile: 'python', environment: '', egress: '', image: '', metadata: {}, age: 1.5, idle: 1.5, unused: 1.5, left: 1.5, held: false, processes: 0, calls: 0,
+  memory_limit: 1, memory_peak: 1, memory: 1, cpu_time: 0.5, oom_kills: 0, forks_refused: 0, denied: {}, asleep: false,
 });
 const busy = (after) => new errors.Busy('full', { retry_after: after });
 
