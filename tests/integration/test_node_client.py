@@ -140,6 +140,6 @@ def test_the_package_depends_on_no_other() -> None:
             assert name.startswith("node:") or os.path.exists(file.parent / name)
 
     assert not {"dependencies", "peerDependencies", "optionalDependencies", "scripts.install"} & set(about)
-    assert {"index.js", "index.mjs", "index.d.ts", "lib", "README.md"} == set(about["files"])
+    assert {"bin", "index.js", "index.mjs", "index.d.ts", "lib", "README.md"} == set(about["files"])
     for name in about["files"]:
         assert (PACKAGE / name).exists()
