@@ -53,7 +53,7 @@ ONCE = () if os.environ.get("LEEWARD_LONG") else (
     "test_languages.py", "test_llm.py", "test_mcp.py", "test_mcp_clients.py", "test_moving.py", "test_node_client.py",
     "test_oci_image.py", "test_sandbox_docs.py", "test_sessions_at_random.py", "test_site.py", "test_wire_answers.py")
 
-#: A variable with folders whose files he has as well, when another lane has them as root.
+#: A variable with files, and folders of files, that he has as well, when another lane has them as root.
 ALSO = "LEEWARD_TESTS_ALSO"
 
 #: A variable with the turn of a whole run, one of TURNS: he has all attacks in each, and a part of the other files.
@@ -206,8 +206,8 @@ def run_beside(request: pytest.FixtureRequest, user_beside: OrdinaryUser, user_i
         # Not `python -m pytest`, which puts the checkout on sys.path, before what is installed.
         [user_install.folder / "bin" / "pytest", "-q", "-o", f"cache_dir={user_beside.home}/cache",
          *his([*(item.path for item in request.session.items),
-               *(path for folder in os.environ.get(ALSO, "").split()
-                 for path in (features.ROOT / folder).glob("test_*.py"))]),
+               *(path for also in map(features.ROOT.joinpath, os.environ.get(ALSO, "").split())
+                 for path in (also.glob("test_*.py") if also.is_dir() else [also]))]),
          *("--deselect=tests/integration/test_cpython_suite.py::test_tests_that_pass_outside_pass_inside"
            f"[test_{name}]" for name in FOR_ALL_USERS),
          # The same bytes for everybody.

@@ -4,10 +4,10 @@ The whole run, by processes of pytest beside each other: `./dev test` runs `pyth
 Runs in:   a developer's shell, as `PYTHONPATH=tests python -m kit.lanes [COMMAND...]`, which installs what they need.
 
 Tests of a daemon mostly wait for it, so one process leaves most of a processor idle. What computes, compiles, boots or
-runs whole programs, and has no bound on the time of a job, is the second lane. The third has the attacks. The first lane
-has everything else; a file that is new is there. Beside the first lane root starts a run of its files and the attacks by
-an ordinary user, and beside the second one of its own (kit/beside.py). Each commit has a third of these files in turn,
-and with LEEWARD_LONG=1 all.
+runs whole programs, and has no bound on the time of a job, is the second lane. The third begins with the attacks. The
+first lane has everything else; a file that is new is there. Beside the first lane root starts a run of its files and the
+third's by an ordinary user, and beside the second one of its own (kit/beside.py). Each commit has all attacks and a third
+of the other files in turn, and with LEEWARD_LONG=1 all.
 
 What needs no more than .venv has runs while COMMAND still does, and is shown at once; the first lane is shown when that
 is over, and then the others.
@@ -47,8 +47,11 @@ SECOND = (*(f"tests/integration/test_{name}.py" for name in (
     "approvals_page", "approvals_many", "approvals_service", "approvals_races", "llm",
     "c_client", "faults", "fault_matrix", "kernel_branches", "many_sandboxes", "soak", "tidied_groups")), "tests/vm")
 
-#: What runs beside both, so that few tests of a bounded time are beside another one.
-THIRD = ("tests/escapes",)
+#: What runs beside both, so that few tests of a bounded time are beside another one. Its files even out the lanes' times.
+THIRD = ("tests/escapes", *(f"tests/integration/test_{name}.py" for name in (
+    "c_sandboxes", "selftest", "operating", "shards", "leaks", "map", "pool", "sandbox_files", "crashes", "cgroup",
+    "daemon_life", "client", "descriptors", "hostile_clients", "reaping", "cut_output", "many_sessions",
+    "sessions_in_use")))
 #: What both have: the look at the ordinary user's run.
 BOTH = ("tests/integration/test_as_ordinary_user.py",)
 
