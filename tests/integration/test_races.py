@@ -20,8 +20,7 @@ from kit.features import ROOT
 pytestmark = pytest.mark.needs("compiler", "sanitizers")
 
 NATIVE = ROOT / "leeward" / "_native" / "src"
-SOURCES = ("loop.c", "loop_epoll.c", "loop_uring.c", "fast_path.c", "fast_path_job.c",
-           "supervisor.c", "supervisor_charges.c", "supervisor_ids.c", "supervisor_watches.c")
+SOURCES = sorted(path.name for kind in ("loop", "fast_path", "supervisor") for path in NATIVE.glob(f"{kind}*.c"))
 
 #: Calls of each of three clients.
 CALLS = 50_000 if os.environ.get("LEEWARD_LONG") else 300
