@@ -43,7 +43,9 @@ async def mapped(client: AsyncClient, jobs: AsyncMapJobs, *, ordered: bool, at_o
             except TimeoutError:
                 raise NoAnswer(f"{course.running} jobs have no answer from {quoted(client.socket)} before the deadline"
                                ) from None
-            if task is not sending:
+            if task is sending:
+                sending.result()  # raises at once what the iterable has
+            else:
                 running.discard(task)
                 course.end(task.result())
             while (one := course.next()) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -74,8 +75,10 @@ def test_an_error_of_the_iterable_ends_it(mapped, daemon: LiveDaemon) -> None:
         yield "import time; time.sleep(60)"
         raise LookupError("no more")
 
+    began = time.monotonic()
     with pytest.raises(LookupError, match="no more"):
         mapped(jobs())
+    assert time.monotonic() - began < 15  # and not when the first job's time is over
     daemon.idle()
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import random
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import leeward
 from kit.live_daemon import LiveDaemon
-from kit.packages import PRELOAD, shown
+from kit.packages import PRELOAD
 from kit.random_states import LOOK, OF_LIBRARY, OF_PACKAGES, Program
 
 pytestmark = pytest.mark.needs("x86-64")
@@ -59,12 +58,11 @@ def test_copies_of_random_states_show_the_same(daemon: LiveDaemon) -> None:
 
 
 @pytest.mark.needs("preload-packages")
-def test_copies_of_random_states_with_packages_show_the_same(tmp_path: Path) -> None:
+def test_copies_of_random_states_with_packages_show_the_same(tmp_path: Path, shown_packages: Callable[[Path], Path]) -> None:
     """Each program uses some of those that are installed."""
     there = {name: row for name, row in OF_PACKAGES.items()
              if any(PRELOAD.glob(f"lib/python3*/site-packages/{name.partition('.')[0]}"))}
-    place = shown(Path(sys.executable), tmp_path, PRELOAD)
-    (tmp_path / "config.toml").write_text(f'pool_size = 3\npython_env = "{place}"\n')
+    (tmp_path / "config.toml").write_text(f'pool_size = 3\npython_env = "{shown_packages(PRELOAD)}"\n')
     with LiveDaemon(tmp_path, "--config", str(tmp_path / "config.toml")) as daemon:
         assert [] == differing(daemon, there, PROGRAMS // 10, "1G")
 
