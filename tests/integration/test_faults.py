@@ -339,7 +339,7 @@ def raise_in(stage: Stage, name: str, scenes: list[str], when: str, times: int) 
 BY_LUCK = {"Zygotes._place_orders", "reap_orphans", "Worker._reap_orphans", "Arming._check_armed",
            "Leasing._check_ended", "Leasing._hurry_end", "Removal.again", "Refill._lose_patience", "Connection.room",
            "Connection.sent", "Connection.ran", "Turn.completed", "Turn.handed_over", "Lease._signal",
-           "Lease._interrupt"}
+           "Lease._interrupt", "Signals._reap"}
 
 #: What the epoll loop of the shim doesn't call back in the same way; all else is tried with that one alone.
 ONLY = {
