@@ -21,7 +21,7 @@ from typing import Any
 
 from leeward.client.sandbox_calls import Rows
 from leeward.client.snapshot import Snapshot
-from leeward.client.snapshot_files import DIGEST_SIZE, SnapshotReader, told_of
+from leeward.client.snapshot_files import DIGEST_SIZE, WRITTEN, SnapshotReader, told_of
 from leeward.errors import SnapshotFailed
 from leeward.spec import stored
 from leeward.spec.sizes import size_text
@@ -117,7 +117,7 @@ class SnapshotStore:
         gone = []
         before = time.time() - (self.days if days is None else days) * _DAY_S
         for entry in self._entries():
-            limit = before if is_kept(entry) else time.time() - _LEFT_S if entry.startswith(_PART) else 0.0
+            limit = before if is_kept(entry) else time.time() - _LEFT_S if entry.startswith((_PART, WRITTEN)) else 0.0
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(self._path(entry), follow_symlinks=False).st_mtime < limit:
                     os.unlink(self._path(entry))

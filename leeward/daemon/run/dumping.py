@@ -32,7 +32,7 @@ from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
 from leeward.daemon.run.verdict import bug
-from leeward.errors import LeewardError, PeerError, SnapshotFailed
+from leeward.errors import LeewardError, PeerError, SnapshotFailed, told
 from leeward.wire import job_frames as wire
 from leeward.wire.frames import unpack
 from leeward.wire.sandbox_fields import MAX_FACTS
@@ -92,10 +92,18 @@ class Dump:
         door, self._memory = runner.door, runner.memory
         if door is None:
             raise SnapshotFailed("its process takes no descriptors any more")
-        near, far = _socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._answers, answers = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                near, far = _socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            except OSError:
+                os.close(answers)
+                raise
+        except OSError as error:
+            self._let_go()
+            raise SnapshotFailed(f"the daemon has no descriptors for it: {told(error)}") from error
         self._orders = near
         near.shutdown(socket.SHUT_RD)
-        self._answers, answers = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             os.set_blocking(answers, True)
             fds = [far.fileno(), answers, *([] if self._memory is None else [self._memory.fd])]

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 #: kernel's defaults (kernel.pty.max less kernel.pty.reserve), so a dozen users may have as many.
 MOST_TERMINALS_OF_USER = 256
 
+_NO_SLEEP = "it couldn't sleep"
+
 #: Bytes of unread input of one user's started processes, which outlive their requests.
 MOST_INPUT_OF_USER = 256 << 20
 
@@ -187,7 +189,8 @@ class LiveSandboxes:
             raise Busy(f"it is {held.sleep.stage.value}")
         self.busy(entry)  # it isn't idle while it sleeps
         try:
-            held.sleep = Sleep(self._reactor, held.sandbox, Bed(self, entry), answered)
+            sleep = Sleep(self._reactor, held.sandbox, Bed(self, entry), answered)
+            held.sleep = None if sleep.stage is SleepStage.OVER else sleep  # it can have failed already, and said so
         except BaseException:
             self.free(entry)
             raise
@@ -245,7 +248,7 @@ class LiveSandboxes:
 
         def answered(why: Refused | None) -> None:
             if why is not None:
-                self._end(entry.name, Reason.IDLE, str(why))
+                self._end(entry.name, Reason.IDLE, str(why), recorded=_NO_SLEEP)
 
         try:
             self.pause(entry, answered)
@@ -411,16 +414,17 @@ class LiveSandboxes:
 
     def cannot_sleep(self, entry: SandboxEntry, why: str) -> None:
         """End a sandbox that can't be there when the next daemon is."""
-        self._end(entry.name, Reason.SHUTDOWN, why)
+        self._end(entry.name, Reason.SHUTDOWN, why, recorded=_NO_SLEEP)
 
     def _end(self, name: str, reason: Reason, detail: str = "", why: Refused | None = None,
-             gone: Callable[[], None] | None = None) -> None:
+             gone: Callable[[], None] | None = None, recorded: str | None = None) -> None:
+        """*recorded* is in the record in place of *detail*, which may be a text of the sandbox's own."""
         entry = self._registry.find(name)
         if entry is None:
             return
         held = entry.sandbox
         self._registry.end(name, reason, self._wall(), detail)
-        book = [partial(self._tell_end, entry, str(reason), detail)]
+        book = [partial(self._tell_end, entry, str(reason), detail if recorded is None else recorded)]
         on_open, held.on_open = held.on_open, None
         refusal = why or SandboxOver(f"the sandbox is over before it was open: {reason}", str(reason), self._wall())
         seat, held.seat = held.seat, None

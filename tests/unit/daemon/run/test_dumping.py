@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -9,6 +10,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import msgpack
 import pytest
@@ -213,3 +215,20 @@ def test_a_files_pages_are_freed_elsewhere_if_they_are_many(size: int) -> None:
 def test_facts_are_checked(body: bytes) -> None:
     with pytest.raises(PeerError):
         facts_of(body)
+
+
+@pytest.mark.parametrize("short", ["pipe2", "socketpair"])
+def test_without_descriptors_it_fails_and_leaves_none(monkeypatch: pytest.MonkeyPatch, short: str) -> None:
+    """By an error that the kernel's request is answered with."""
+    reactor = Reactor()
+    dump, before = Dump(reactor, print, print), set(os.listdir("/proc/self/fd"))
+    near, far = Channel.pair()
+    place = os if short == "pipe2" else dumping._socket
+    monkeypatch.setattr(place, short, Mock(side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE))))
+    with pytest.raises(SnapshotFailed, match="too many open files"):
+        dump.begin(SimpleNamespace(door=near, memory=None))  # type: ignore[arg-type]  # as far as it is used
+    monkeypatch.undo()
+    for each in (near, far):
+        each.close()
+    assert before == set(os.listdir("/proc/self/fd"))
+    reactor.close()
