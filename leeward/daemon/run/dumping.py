@@ -88,7 +88,9 @@ class Dump:
         self._timers: list[Timer] = []
 
     def begin(self, runner: Runner) -> None:
-        """Send the kernel's process its descriptors; LeewardError if it takes none."""
+        """Send the kernel's process its descriptors; LeewardError if it takes none, or nobody waits any more."""
+        if self._done is None:
+            raise SnapshotFailed("nobody waits for it any more")
         door, self._memory = runner.door, runner.memory
         if door is None:
             raise SnapshotFailed("its process takes no descriptors any more")

@@ -26,7 +26,7 @@ from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.run.verdict import bug
 from leeward.daemon.sandboxes.copying import COPY_S
 from leeward.daemon.sandboxes.sleep_folder import Asleep
-from leeward.errors import Busy, LeewardError, Refused, SnapshotFailed, told
+from leeward.errors import Busy, LeewardError, Refused, RequestRejected, SnapshotFailed, told
 from leeward.spec.job import Job
 
 if TYPE_CHECKING:
@@ -87,12 +87,15 @@ class Sleep:
     # --- falling asleep -------------------------------------------------------------
 
     def _take_next(self) -> None:
-        if not self._left:
+        kernel = None
+        while self._left and kernel is None:
+            number = self._left.pop(0)
+            kernel = self._sandbox.kernels.get(number)  # with its connection it can have been closed
+        if kernel is None:
             self._take_files()
             return
-        number = self._left.pop(0)
         self._dump = Dump(self._reactor, self._admit, partial(self._taken, number))
-        self._sandbox.kernels[number].snapshot(Job(code=b"", limits=self._sandbox.facts.limits), self._dump)
+        kernel.snapshot(Job(code=b"", limits=self._sandbox.facts.limits), self._dump)
 
     def _admit(self, size: int) -> None:
         self._bed.admit(size)
@@ -184,9 +187,9 @@ class Sleep:
             first = self._awaited.pop(0)
             try:
                 self.wake(first)
-            except Refused as error:
-                first(error)
-                self._tell(error)
+            except LeewardError as error:
+                why = error if isinstance(error, Refused) else RequestRejected(str(error))
+                in_any_case(partial(first, why), partial(self._tell, why))
 
     def _close_pipe(self) -> None:
         pipe, self._pipe = self._pipe, -1

@@ -232,3 +232,20 @@ def test_without_descriptors_it_fails_and_leaves_none(monkeypatch: pytest.Monkey
         each.close()
     assert before == set(os.listdir("/proc/self/fd"))
     reactor.close()
+
+
+def test_what_is_given_up_before_its_turn_is_not_begun() -> None:
+    """What would be admitted then is given back by nobody."""
+    reactor = Reactor()
+    near, far = Channel.pair()
+    dump = Dump(reactor, print, print)
+    dump.give_up()
+    with pytest.raises(SnapshotFailed):
+        dump.begin(SimpleNamespace(door=near, memory=None))  # type: ignore[arg-type]  # as far as it is used
+    dump.answered("nobody waits for it any more")
+    far.socket.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        far.socket.recv(1)
+    for each in (near, far):
+        each.close()
+    reactor.close()

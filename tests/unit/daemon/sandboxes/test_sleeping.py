@@ -19,7 +19,7 @@ from leeward.daemon.sandboxes.live_sandboxes import Held, LiveSandboxes
 from leeward.daemon.sandboxes.registry import RegistryEntry
 from leeward.daemon.sandboxes.sleeping import Sleep, SleepStage
 from leeward.daemon.sandboxes.terms import SandboxFacts
-from leeward.errors import Busy, LeewardError, Refused, RequestRejected, SandboxOver, SnapshotFailed
+from leeward.errors import BadRequest, Busy, LeewardError, Refused, RequestRejected, SandboxOver, SnapshotFailed
 from leeward.isolation.cgroup.entry import Usage
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import MAIN_POOL
@@ -273,6 +273,29 @@ def test_requests_that_were_taken_back_are_not_remembered(place: Place) -> None:
     assert [] == made._awaited
     made.close()
     tried.assert_not_called()
+
+
+def test_a_kernel_that_is_closed_meanwhile_is_not_taken(place: Place) -> None:
+    made = place.begin()
+    del place.sandbox.kernels[2]
+    place.taken()
+    place.files()
+    assert (SleepStage.ASLEEP, [None], [1]) == (made.stage, place.said, list(made._states))
+    made.close()
+    assert set() == place.left()
+
+
+@pytest.mark.parametrize("error", [Busy("no room"), BadRequest("no such environment")])
+def test_a_request_is_answered_if_it_cannot_wake_when_it_sleeps(place: Place, error: LeewardError) -> None:
+    made, refusals = place.begin(), list[Refused]()
+    made.wake(refusals.append)
+    made.wake(lambda why: refusals.append(why))
+    place.bed.enter.side_effect = error
+    place.taken()
+    place.taken()
+    place.files()
+    assert [str(error)] * 2 == [str(each) for each in refusals]
+    made.close()
 
 
 def test_without_descriptors_it_is_busy(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
