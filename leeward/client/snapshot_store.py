@@ -78,7 +78,7 @@ class SnapshotStore:
         """The snapshot *name*, taken into the daemon's memory; SnapshotFailed as `Snapshot.load`, and if there is none."""
         path = self._found(name)
         with open(path, "rb") as file:
-            file.seek(-DIGEST_SIZE, os.SEEK_END)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - DIGEST_SIZE))
             if file.read().hex() != name:
                 raise SnapshotFailed(f"{path!r} was changed: its content isn't that of its name")
         snapshot = Snapshot.load(path, socket)

@@ -95,8 +95,10 @@ def test_those_that_nobody_uses_go(store: SnapshotStore, monkeypatch: pytest.Mon
 def test_another_content_is_not_loaded(store: SnapshotStore) -> None:
     name, other = store.keep(Fake(b"a")), store.keep(Fake(b"b"))
     os.replace(store._path(other), store._path(name))
-    with pytest.raises(SnapshotFailed, match="its content isn't that of its name"):
-        store.load(name)
+    for _ in range(2):
+        with pytest.raises(SnapshotFailed, match="its content isn't that of its name"):
+            store.load(name)
+        os.truncate(store._path(name), 9)
 
 
 def test_a_folder_of_others_is_refused(store: SnapshotStore) -> None:
