@@ -66,8 +66,8 @@ class KernelState:
 
 class Dump:
     """
-    One dump. *admit* is called with the bytes that the file will take, and may raise a LeewardError; *done*, once, with
-    the state or the reason why there is none.
+    One dump. *admit* is called with the bytes that the file and the facts will take, and may raise a LeewardError; *done*,
+    once, with the state or the reason why there is none.
     """
 
     costs = "job"
@@ -81,7 +81,7 @@ class Dump:
         self._answers = self._file = -1
         self._read = bytearray()
         self._facts: tuple[str, Mapping[str, str], tuple[str, ...]] | None = None
-        self._most = self._made = self._size = 0
+        self._most = self._made = self._size = self._told = 0
         self._claimed = 0  # what the child says that it has written
         self._answered = False
         self._why = ""
@@ -162,7 +162,7 @@ class Dump:
             body = self._frame()
             if body is None:
                 return
-            self._facts = facts_of(body)
+            self._facts, self._told = facts_of(body), len(body)
         while len(self._read) >= _NUMBER.size and not self._size:
             number, = _NUMBER.unpack_from(self._read)
             if number < 0:
@@ -197,7 +197,7 @@ class Dump:
     def _begin_file(self, most: int) -> None:
         if not most or most % os.sysconf("SC_PAGESIZE"):
             raise PeerError("the state's size isn't one of pages")
-        self._admit(most)
+        self._admit(most + self._told)  # what it tells may be more than its pages
         self._most = most
         self._file = memory_file("leeward_snapshot")
         os.ftruncate(self._file, most)

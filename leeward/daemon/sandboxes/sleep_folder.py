@@ -122,7 +122,9 @@ class SleepFolder:
             raise
         self._sizes: dict[str, tuple[int]] = {}  # of sandboxes, by their ids
         self._users: dict[str, set[str]] = {}  # of a zygote's memory, by its hash: the writer's own
-        self._kept: dict[str, int] = {}  # bytes of zygotes' memory by its hash; changed by the writer alone
+        #: Bytes of zygotes' memory by its hash, and of sandboxes' heads by their ids; changed by the writer alone.
+        self._kept: dict[str, int] = {}
+        self._heads: dict[str, int] = {}
         self._memories: WeakValueDictionary[str, ZygoteMemory] = WeakValueDictionary()
         self._said: deque[Callable[[], None]] = deque()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -158,6 +160,7 @@ class SleepFolder:
                 try:
                     head = _read_head(self._path(name))
                     size = head["files"] + sum(kernel["size"] for kernel in head["kernels"])
+                    self._heads[name] = os.stat(os.path.join(self._path(name), _HEAD)).st_size
                     self._note(name, head)
                     found.append((name, head["record"]))
                     self._sizes[name] = size,
@@ -207,7 +210,8 @@ class SleepFolder:
         self._writer.order(partial(self._write, name, record, own), written)
 
     def _check_room(self, size: int) -> None:
-        used = sum(size for size, in [*self._sizes.values()]) + sum(self._kept.values())  # in one step: two threads ask
+        # Each is read in one step, for two threads ask.
+        used = sum(size for size, in [*self._sizes.values()]) + sum(self._kept.values()) + sum(self._heads.values())
         if used + size > self._most():
             raise Busy(f"sleeping sandboxes take {size_text(used)} of the disk already, and may take"
                        f" {size_text(self._most())} (sleep_size)")
@@ -224,11 +228,16 @@ class SleepFolder:
                                 "packages": dict(state.packages), "lost": list(state.lost), "memory": digest})
             _write_file(os.path.join(part, _FILES), what.files, what.size)
             head = {"format": _FORMAT, "record": record, "kernels": kernels, "files": what.size}
-            with open(os.open(os.path.join(part, _HEAD), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w",
-                      encoding="ascii") as file:
-                json.dump(head, file)
+            told = json.dumps(head, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            self._check_room(len(told))
+            if len(told) > _MOST_HEAD:
+                raise SnapshotFailed("what is told of it is too long")
+            with open(os.open(os.path.join(part, _HEAD), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(told)
+            self._heads[name] = len(told)
             os.rename(part, self._path(name))
         except BaseException:
+            self._heads.pop(name, None)
             in_any_case(partial(_remove, part), self._drop_unused)
             raise
         self._note(name, head)
@@ -260,6 +269,7 @@ class SleepFolder:
     def _unlink(self, name: str) -> None:
         for users in self._users.values():
             users.discard(name)
+        self._heads.pop(name, None)
         in_any_case(partial(_remove, self._path(name)), partial(_remove, self._path(name) + _PART), self._drop_unused)
         self._users = {digest: users for digest, users in self._users.items() if users}
 
@@ -304,8 +314,8 @@ class SleepFolder:
 
 def _read_head(path: str) -> Mapping[str, Any]:
     """The head of a sandbox's folder; ValueError if it isn't one of ours."""
-    with open(os.path.join(path, _HEAD), encoding="ascii") as file:
-        head = json.loads(file.read(_MOST_HEAD))
+    with open(os.path.join(path, _HEAD), "rb") as file:
+        head = json.loads(file.read(_MOST_HEAD).decode("utf-8", "surrogatepass"))
     if not isinstance(head, dict) or head["format"] != _FORMAT:
         raise ValueError("it is of another version of leeward")
     return head

@@ -188,6 +188,25 @@ def test_a_zygotes_memory_counts_and_goes_with_what_could_not_be_written(
     folder.close()
 
 
+def test_what_is_told_of_it_counts_and_comes_back_whole(make: Make, reactor: Reactor) -> None:
+    """In any alphabet; what couldn't be read again isn't written."""
+    folder, record = make(), {"env": {"a": "\U0001f600\udc80" * 90_000}}
+    what, large = asleep(), asleep()
+    assert wait(reactor, partial(folder.put, ONE, record, what)) is None
+    assert isinstance(wait(reactor, partial(folder.put, TWO, {"env": "b" * MOST}, large)), Busy)
+    assert {} == {name: size for name, size in folder._heads.items() if size <= 4 * 90_000}
+    folder.close()
+    folder = make()
+    assert [(ONE, record)] == list(folder.sleepers())
+    assert isinstance(wait(reactor, partial(folder.put, TWO, record, large)), Busy)
+    folder.remove(ONE)
+    settle(folder, reactor)
+    assert {} == folder._heads
+    for each in (what, large):
+        each.close()
+    folder.close()
+
+
 def test_what_was_read_is_no_later_daemons(make: Make, reactor: Reactor) -> None:
     """It was awake, and has gone on."""
     folder = make()

@@ -17,6 +17,7 @@ from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.sandboxes import sleeping
 from leeward.daemon.sandboxes.live_sandboxes import Held, LiveSandboxes
 from leeward.daemon.sandboxes.registry import RegistryEntry
+from leeward.daemon.sandboxes.sandbox import MOST_ENV_ASLEEP, LiveSandbox
 from leeward.daemon.sandboxes.sleeping import Sleep, SleepStage
 from leeward.daemon.sandboxes.terms import SandboxFacts
 from leeward.errors import BadRequest, Busy, LeewardError, Refused, RequestRejected, SandboxOver, SnapshotFailed
@@ -319,6 +320,20 @@ def test_the_record_has_no_text_of_a_kernel() -> None:
     with pytest.raises(SandboxOver, match="a text of its own"):
         desk.get(name, 7)
     desk.close()
+    reactor.close()
+
+
+def test_what_has_many_variables_cannot_sleep() -> None:
+    reactor = Reactor()
+    for count, fits in ((MOST_ENV_ASLEEP - 1, True), (MOST_ENV_ASLEEP, False)):
+        facts = SandboxFacts(Limits(), {"A": "x" * count}, {}, MAIN_POOL, "/", None)
+        sandbox = LiveSandbox(reactor, facts, Mock(), Mock())
+        sandbox.begin(Mock(usage=Usage, processes={}))
+        if fits:
+            sandbox.check_rests()
+        else:
+            with pytest.raises(RequestRejected, match="variables"):
+                sandbox.check_rests()
     reactor.close()
 
 
