@@ -497,7 +497,7 @@ class Bed:
         held.seat = held.pool().open_seat(
             replace(limits, processes=limits.processes + 1), entry.user, seated, held.sandbox.lost,
             partial(self._desk.drained, entry.name), held.patience)
-        if held.sandbox.state is State.OVER:  # its runner was lost at once
+        if held.sleep is None or held.sleep.stage is not SleepStage.WAKING:  # it was refused, or its runner lost, at once
             held.seat.close()
             held.seat = None
 

@@ -268,8 +268,7 @@ class Sleep:
         if self.stage is not SleepStage.WAKING:
             return
         if isinstance(what, Refused):
-            self.stage = SleepStage.ASLEEP  # until the next request
-            in_any_case(self._sleep_on, partial(self._tell, what))
+            self._wait_on(what)
             return
         self._place = what
         if self.on_disk:
@@ -282,13 +281,19 @@ class Sleep:
             if isinstance(what, Asleep):
                 what.close()
         elif isinstance(what, OSError) and what.errno not in (None, errno.ENOENT):  # it is there, and may be read later
-            self.stage, self._place = SleepStage.ASLEEP, None
-            in_any_case(self._bed.leave, partial(self._tell, Busy(f"it can't be read now: {told(what)}")))
+            self._wait_on(Busy(f"it can't be read now: {told(what)}"))
         elif isinstance(what, Exception):
             self._sandbox.lost(f"it couldn't wake: what was kept of it on disk can't be read: {told(what)}")
         else:
             self._states, self._files, self._size = dict(what.states), what.files, what.size
             self._enter()
+
+    def _wait_on(self, why: Refused) -> None:
+        """It can't wake now, and sleeps until the next request; what was taken off the disk does so in memory."""
+        self.stage, self._place = SleepStage.ASLEEP, None
+        if self.on_disk and self._files >= 0:
+            self.on_disk = self._is_written = False
+        in_any_case(self._bed.leave, self._sleep_on, partial(self._tell, why))
 
     def _enter(self) -> None:
         place, self._place = self._place, None
@@ -298,7 +303,7 @@ class Sleep:
             os.lseek(self._files, 0, os.SEEK_SET)
             self._cancel = self._sandbox.carry({"order": "take"}, [self._files], self._made, COPY_S).cancel
         except (LeewardError, OSError) as error:
-            self._sandbox.lost(f"it couldn't wake: {error}")
+            self._wait_on(Busy(f"it can't wake now: {told(error)}"))
 
     def _made(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
         self._cancel = nothing

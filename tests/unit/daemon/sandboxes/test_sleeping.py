@@ -10,10 +10,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from kit.sandbox_stand import HostPool
 from leeward._native.memfd import memory_file
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run.dumping import KernelState
 from leeward.daemon.run.porter import PorterRefusal
+from leeward.daemon.run.report import Report
 from leeward.daemon.sandboxes import sleeping
 from leeward.daemon.sandboxes.live_sandboxes import Held, LiveSandboxes
 from leeward.daemon.sandboxes.registry import RegistryEntry
@@ -230,6 +232,60 @@ def test_what_cannot_be_read_now_sleeps_on(place: Place, number: int) -> None:
     os.close(place.orders[-1][2])
     made.close()
     assert set() == place.left()
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_without_a_porter_it_sleeps_on(place: Place, on_disk: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives its worker back; what was taken off the disk is in memory, until it wakes."""
+    place.bed.put.return_value = on_disk
+    made, refusals = asleep(place), list[Refused]()
+    if on_disk:
+        place.bed.put.call_args.args[1](None)
+    place.bed.leave.reset_mock()
+    carry = place.sandbox.carry
+    for error in (OSError(errno.EMFILE, "too many"), LeewardError("128 processes are in this sandbox")):
+        place.sandbox.carry = Mock(side_effect=error)
+        made.wake(refusals.append)
+        place.bed.enter.call_args.args[0](Mock())
+        if on_disk and len(refusals) == 0:
+            place.bed.get.call_args.args[0](read())
+        place.sandbox.lost.assert_not_called()
+        assert (SleepStage.ASLEEP, False, not on_disk) == (made.stage, made.on_disk, not made._is_put)
+    assert (2, [Busy] * 2) == (place.bed.leave.call_count, [type(each) for each in refusals])
+    place.sandbox.carry = carry
+    made.wake()
+    place.bed.enter.call_args.args[0](Mock())
+    assert b"rows" * (not on_disk) == os.read(place.orders[-1][2], 99)
+    os.close(place.orders[-1][2])
+    made.close(kept=True)
+    assert (int(on_disk), set()) == (place.bed.remove.call_count, place.left())
+
+
+def test_a_refused_try_to_wake_gives_its_seat_back() -> None:
+    """Else nobody could open a sandbox after some of them."""
+    reactor = Reactor()
+    pool = HostPool(reactor)
+    desk = LiveSandboxes(reactor, Mock(), Mock())
+    desk.sleepers = Mock()
+    facts = SandboxFacts(Limits(), {}, {}, MAIN_POOL, "/", None)
+    record = {"user": 7, "opened": 0.0, "until": 1e12, "idle": 60.0, "patience": 1.0, "sleeps": False, "kernels": [],
+              "last": [0, 0], "denied": {}, "used": {}}
+    desk.restore("a" * 26, record, facts, lambda _sandbox: pool)  # type: ignore[arg-type, return-value]  # as far as it is used
+    entry = desk.get("a" * 26, 7)
+    assert entry.sandbox.sleep is not None
+    for _ in range(3):
+        pool.held = True
+        entry.sandbox.sleep.wake(refused := Mock())
+        seat, = pool.seats
+        seat._refused(Report(refusal=Busy("nobody is free")))
+        refused.assert_called_once()
+        assert (SleepStage.ASLEEP, set(), None) == (entry.sandbox.sleep.stage, pool.seats, entry.sandbox.seat)
+    pool.await_worker = lambda *how: how[3](Report(refusal=Busy("at once")))  # type: ignore[method-assign]
+    entry.sandbox.sleep.wake(refused := Mock())
+    refused.assert_called_once()
+    assert (set(), None) == (pool.seats, entry.sandbox.seat)
+    desk.close()
+    reactor.close()
 
 
 def test_what_wakes_while_it_is_written_is_removed_before_it_is_written_again(place: Place) -> None:
