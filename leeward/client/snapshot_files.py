@@ -107,6 +107,6 @@ class SnapshotReader:
         while left > 0:
             data = self._read(min(left, MAX_WRITE))
             left -= len(data)
-            if left <= 0 and self._file.read() != self._hash.digest():
+            if left <= 0 and self._file.read(DIGEST_SIZE + 1) != self._hash.digest():
                 raise SnapshotFailed("the file was damaged: its hash is another one")
             yield data
