@@ -91,7 +91,8 @@ class LiveSandboxes:
         self.sleepers: SleepFolder | None = None  # where sleeping sandboxes are, if not in memory
         self.warns: Callable[..., None] = _silent  # they write to the daemon's log
         self.tells: Callable[..., None] = _silent
-        self._retiring: Retiring | None = None  # the daemon ends
+        self._retiring: Retiring | None = None
+        self._ends = False  # the daemon does, and what sleeps on disk is the next one's
 
     def __len__(self) -> int:
         return len(self._registry)
@@ -225,7 +226,7 @@ class LiveSandboxes:
         The daemon ends: put the sandboxes to sleep on disk, which the next one wakes; end those that can't. *done* is called
         when that is over. Kernels have *seconds* to end what they run.
         """
-        self._retiring = Retiring(self._reactor, self, seconds, done)
+        self._ends, self._retiring = True, Retiring(self._reactor, self, seconds, done)
         self._retiring.begin()
 
     def hurry(self) -> None:
@@ -434,11 +435,12 @@ class LiveSandboxes:
                     partial(self._reserve.forget, name), *([mounts.close] if mounts is not None else []),
                     *([partial(seat.close, gone)] if seat is not None else []),
                     *([gone] if seat is None and gone is not None else []),
-                    *([partial(held.sleep.close, kept=self._retiring is not None and reason is Reason.SHUTDOWN)]
+                    *([partial(held.sleep.close, kept=self._ends and reason is Reason.SHUTDOWN)]
                       if held.sleep is not None else []),
                     *([partial(on_open, refusal)] if on_open is not None else []), *book)
 
     def close(self) -> None:
+        self._ends = True  # perhaps without `retire`: its start has failed, or its loop
         if self._timer is not None:
             self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),

@@ -17,7 +17,7 @@ from leeward.daemon.run.dumping import KernelState
 from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.run.report import Report
 from leeward.daemon.sandboxes import sleeping
-from leeward.daemon.sandboxes.live_sandboxes import Held, LiveSandboxes
+from leeward.daemon.sandboxes.live_sandboxes import Held, LiveSandboxes, SandboxEntry
 from leeward.daemon.sandboxes.registry import RegistryEntry
 from leeward.daemon.sandboxes.sandbox import MOST_ENV_ASLEEP, LiveSandbox
 from leeward.daemon.sandboxes.sleeping import Sleep, SleepStage
@@ -261,17 +261,34 @@ def test_without_a_porter_it_sleeps_on(place: Place, on_disk: bool, monkeypatch:
     assert (int(on_disk), set()) == (place.bed.remove.call_count, place.left())
 
 
-def test_a_refused_try_to_wake_gives_its_seat_back() -> None:
-    """Else nobody could open a sandbox after some of them."""
-    reactor = Reactor()
-    pool = HostPool(reactor)
+def restored(reactor: Reactor, pool: HostPool) -> tuple[LiveSandboxes, SandboxEntry]:
+    """A sandbox that an earlier daemon has left on disk."""
     desk = LiveSandboxes(reactor, Mock(), Mock())
     desk.sleepers = Mock()
     facts = SandboxFacts(Limits(), {}, {}, MAIN_POOL, "/", None)
     record = {"user": 7, "opened": 0.0, "until": 1e12, "idle": 60.0, "patience": 1.0, "sleeps": False, "kernels": [],
               "last": [0, 0], "denied": {}, "used": {}}
     desk.restore("a" * 26, record, facts, lambda _sandbox: pool)  # type: ignore[arg-type, return-value]  # as far as it is used
-    entry = desk.get("a" * 26, 7)
+    return desk, desk.get("a" * 26, 7)
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_daemon_that_ends_however_leaves_what_sleeps_on_disk(killed: bool) -> None:
+    """Its start can have failed."""
+    reactor = Reactor()
+    desk, entry = restored(reactor, HostPool(reactor))
+    if killed:
+        desk.kill(entry, Mock())
+    desk.close()
+    assert killed == desk.sleepers.remove.called  # type: ignore[union-attr]
+    reactor.close()
+
+
+def test_a_refused_try_to_wake_gives_its_seat_back() -> None:
+    """Else nobody could open a sandbox after some of them."""
+    reactor = Reactor()
+    pool = HostPool(reactor)
+    desk, entry = restored(reactor, pool)
     assert entry.sandbox.sleep is not None
     for _ in range(3):
         pool.held = True
