@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _socket
 import errno
 import fcntl
 import os
@@ -223,8 +224,7 @@ def test_without_descriptors_it_fails_and_leaves_none(monkeypatch: pytest.Monkey
     reactor = Reactor()
     dump, before = Dump(reactor, print, print), set(os.listdir("/proc/self/fd"))
     near, far = Channel.pair()
-    place = os if short == "pipe2" else dumping._socket
-    monkeypatch.setattr(place, short, Mock(side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE))))
+    monkeypatch.setattr(os if short == "pipe2" else _socket, short, Mock(side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE))))
     with pytest.raises(SnapshotFailed, match="too many open files"):
         dump.begin(SimpleNamespace(door=near, memory=None))  # type: ignore[arg-type]  # as far as it is used
     monkeypatch.undo()

@@ -31,7 +31,11 @@ class Desk:
     def after(self, seconds: float, call: Callable[[], None]) -> Mock:
         row = (self.clock + seconds, call)
         self.due.append(row)
-        return Mock(cancel=lambda: row in self.due and self.due.remove(row))
+
+        def cancel() -> None:
+            self.due = [each for each in self.due if each is not row]
+
+        return Mock(cancel=cancel)
 
     def go_on(self, seconds: float = 0.0) -> None:
         end = self.clock + seconds

@@ -20,6 +20,7 @@ from leeward.daemon.sandboxes import sleeping
 from leeward.daemon.sandboxes.live_sandboxes import Held, LiveSandboxes, SandboxEntry
 from leeward.daemon.sandboxes.registry import RegistryEntry
 from leeward.daemon.sandboxes.sandbox import MOST_ENV_ASLEEP, LiveSandbox
+from leeward.daemon.sandboxes.sleep_folder import Asleep
 from leeward.daemon.sandboxes.sleeping import Sleep, SleepStage
 from leeward.daemon.sandboxes.terms import SandboxFacts
 from leeward.errors import BadRequest, Busy, LeewardError, Refused, RequestRejected, SandboxOver, SnapshotFailed
@@ -204,8 +205,8 @@ def test_on_disk_it_takes_no_memory(place: Place) -> None:
     assert (0.0, SleepStage.OVER, set()) == (refusals[-1].retry_after, made.stage, place.left())
 
 
-def read() -> sleeping.Asleep:
-    return sleeping.Asleep({1: KernelState(memory_file("state"), 4096, "3", {}, ())}, memory_file("files"), 4)
+def read() -> Asleep:
+    return Asleep({1: KernelState(memory_file("state"), 4096, "3", {}, ())}, memory_file("files"), 4)
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EROFS, errno.ENOENT])

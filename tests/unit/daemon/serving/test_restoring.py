@@ -25,7 +25,7 @@ def test_what_cannot_be_used_is_removed(tmp_path: Path, record: Any) -> None:
     tmp_path.chmod(0o700)
     restore(server, str(tmp_path / "sleep"), "/socket")
     folder: SleepFolder = server.desk.sleepers
-    said: list[Exception | None] = []
+    said: list[object] = []
     for name in NAMES:
         what = Asleep({}, memory_file("files"), 0)
         folder.put(name, record, what, said.append)
@@ -36,7 +36,7 @@ def test_what_cannot_be_used_is_removed(tmp_path: Path, record: Any) -> None:
     restore(server, str(tmp_path / "sleep"), "/socket")
     folder = server.desk.sleepers
     server.desk.restore.assert_not_called()
-    folder._writer.order(partial(os.listdir, folder._folder), said.append)  # type: ignore[arg-type]  # after the removals
+    folder._writer.order(partial(os.listdir, folder._folder), said.append)  # after the removals
     while len(said) == len(NAMES):
         reactor.turn(1.0)
     assert ["lock"] == said[-1]
