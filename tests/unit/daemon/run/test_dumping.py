@@ -224,7 +224,8 @@ def test_without_descriptors_it_fails_and_leaves_none(monkeypatch: pytest.Monkey
     reactor = Reactor()
     dump, before = Dump(reactor, print, print), set(os.listdir("/proc/self/fd"))
     near, far = Channel.pair()
-    monkeypatch.setattr(os if short == "pipe2" else _socket, short, Mock(side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE))))
+    none = Mock(side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+    monkeypatch.setattr(os if short == "pipe2" else _socket, short, none)
     with pytest.raises(SnapshotFailed, match="too many open files"):
         dump.begin(SimpleNamespace(door=near, memory=None))  # type: ignore[arg-type]  # as far as it is used
     monkeypatch.undo()
