@@ -27,6 +27,8 @@ _KINDS = {"key": (dict,), "sizes": (list,), "facts": (bytes,), "made": (float, i
 
 #: Bytes of the hash at a file's end.
 DIGEST_SIZE = hashlib.sha256().digest_size
+#: What the name of a file begins with that is being written.
+WRITTEN = ".leeward-snapshot-"
 
 
 def told_of(facts: bytes) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def snapshot_written(path: str | os.PathLike[str], head: Mapping[str, Any]) -> I
     ends without an exception.
     """
     packed, found = pack(head), hashlib.sha256()
-    fd, name = tempfile.mkstemp(dir=os.path.dirname(os.fspath(path)) or ".", prefix=".leeward-snapshot-")  # 0600
+    fd, name = tempfile.mkstemp(dir=os.path.dirname(os.fspath(path)) or ".", prefix=WRITTEN)  # 0600
     try:
         with open(fd, "wb") as file:
             def write(data: bytes) -> None:
@@ -105,6 +107,6 @@ class SnapshotReader:
         while left > 0:
             data = self._read(min(left, MAX_WRITE))
             left -= len(data)
-            if left <= 0 and self._file.read() != self._hash.digest():
+            if left <= 0 and self._file.read(DIGEST_SIZE + 1) != self._hash.digest():
                 raise SnapshotFailed("the file was damaged: its hash is another one")
             yield data

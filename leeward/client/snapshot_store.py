@@ -21,7 +21,7 @@ from typing import Any
 
 from leeward.client.sandbox_calls import Rows
 from leeward.client.snapshot import Snapshot
-from leeward.client.snapshot_files import DIGEST_SIZE, SnapshotReader, told_of
+from leeward.client.snapshot_files import DIGEST_SIZE, WRITTEN, SnapshotReader, told_of
 from leeward.errors import SnapshotFailed
 from leeward.spec import stored
 from leeward.spec.sizes import size_text
@@ -78,7 +78,7 @@ class SnapshotStore:
         """The snapshot *name*, taken into the daemon's memory; SnapshotFailed as `Snapshot.load`, and if there is none."""
         path = self._found(name)
         with open(path, "rb") as file:
-            file.seek(-DIGEST_SIZE, os.SEEK_END)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - DIGEST_SIZE))
             if file.read().hex() != name:
                 raise SnapshotFailed(f"{path!r} was changed: its content isn't that of its name")
         snapshot = Snapshot.load(path, socket)
@@ -117,7 +117,7 @@ class SnapshotStore:
         gone = []
         before = time.time() - (self.days if days is None else days) * _DAY_S
         for entry in self._entries():
-            limit = before if is_kept(entry) else time.time() - _LEFT_S if entry.startswith(_PART) else 0.0
+            limit = before if is_kept(entry) else time.time() - _LEFT_S if entry.startswith((_PART, WRITTEN)) else 0.0
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(self._path(entry), follow_symlinks=False).st_mtime < limit:
                     os.unlink(self._path(entry))

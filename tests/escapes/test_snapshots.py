@@ -227,7 +227,7 @@ def test_c565_a_kernel_that_slept_on_disk_cannot_open_its_state(tmp_path: Path) 
             except OSError:
                 return False
             return True
-        lines = [line.split(maxsplit=5) for line in open("/proc/self/maps") if ".sleeper/" in line]
+        lines = [line.split(maxsplit=5) for line in open("/proc/self/maps") if ".sleeper" in line]
         ways = [path for line in lines for path in (
             f"/proc/self/map_files/{line[0]}", line[5].strip().removesuffix(" (deleted)"))]
         leads = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]

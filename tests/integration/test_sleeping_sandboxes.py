@@ -169,6 +169,26 @@ def test_an_upgrade_loses_no_kernel(start: Start, tmp_path: Path) -> None:
     assert ["lock"] == [name for _, _, names in os.walk(tmp_path / "sleep") for name in names]
 
 
+def test_a_crash_brings_back_what_slept_and_nothing_that_has_gone_on(start: Start, tmp_path: Path) -> None:
+    before = start()
+    boxes = [Sandbox(socket=before.socket) for _ in range(2)]
+    kernels = [box.kernel() for box in boxes]
+    for box, kernel in zip(boxes, kernels, strict=True):
+        kernel.execute("x = []")
+        box.pause()
+    kernels[0].execute("x.append(1)")
+    before.process.kill()
+    before.process.wait()
+    after = start()
+    with pytest.raises(leeward.SandboxOver, match="started anew"):
+        kernels[0].execute("x")
+    assert "[]" == kernels[1].execute("x").value
+    for box in boxes:
+        box.close()
+    after.end()
+    assert ["lock"] == [name for _, _, names in os.walk(tmp_path / "sleep") for name in names]
+
+
 def test_what_runs_at_the_end_is_interrupted_and_sleeps(start: Start) -> None:
     """Its request is answered; one that comes meanwhile goes to the next daemon."""
     before = start(build={"kit.stalling": {"drain": 0.2}})

@@ -32,7 +32,7 @@ from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
 from leeward.daemon.run.verdict import bug
-from leeward.errors import LeewardError, PeerError, SnapshotFailed
+from leeward.errors import LeewardError, PeerError, SnapshotFailed, told
 from leeward.wire import job_frames as wire
 from leeward.wire.frames import unpack
 from leeward.wire.sandbox_fields import MAX_FACTS
@@ -66,8 +66,8 @@ class KernelState:
 
 class Dump:
     """
-    One dump. *admit* is called with the bytes that the file will take, and may raise a LeewardError; *done*, once, with
-    the state or the reason why there is none.
+    One dump. *admit* is called with the bytes that the file and the facts will take, and may raise a LeewardError; *done*,
+    once, with the state or the reason why there is none.
     """
 
     costs = "job"
@@ -81,21 +81,31 @@ class Dump:
         self._answers = self._file = -1
         self._read = bytearray()
         self._facts: tuple[str, Mapping[str, str], tuple[str, ...]] | None = None
-        self._most = self._made = self._size = 0
+        self._most = self._made = self._size = self._told = 0
         self._claimed = 0  # what the child says that it has written
         self._answered = False
         self._why = ""
         self._timers: list[Timer] = []
 
     def begin(self, runner: Runner) -> None:
-        """Send the kernel's process its descriptors; LeewardError if it takes none."""
+        """Send the kernel's process its descriptors; LeewardError if it takes none, or nobody waits any more."""
+        if self._done is None:
+            raise SnapshotFailed("nobody waits for it any more")
         door, self._memory = runner.door, runner.memory
         if door is None:
             raise SnapshotFailed("its process takes no descriptors any more")
-        near, far = _socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._answers, answers = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                near, far = _socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            except OSError:
+                os.close(answers)
+                raise
+        except OSError as error:
+            self._let_go()
+            raise SnapshotFailed(f"the daemon has no descriptors for it: {told(error)}") from error
         self._orders = near
         near.shutdown(socket.SHUT_RD)
-        self._answers, answers = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             os.set_blocking(answers, True)
             fds = [far.fileno(), answers, *([] if self._memory is None else [self._memory.fd])]
@@ -152,7 +162,7 @@ class Dump:
             body = self._frame()
             if body is None:
                 return
-            self._facts = facts_of(body)
+            self._facts, self._told = facts_of(body), len(body)
         while len(self._read) >= _NUMBER.size and not self._size:
             number, = _NUMBER.unpack_from(self._read)
             if number < 0:
@@ -187,7 +197,7 @@ class Dump:
     def _begin_file(self, most: int) -> None:
         if not most or most % os.sysconf("SC_PAGESIZE"):
             raise PeerError("the state's size isn't one of pages")
-        self._admit(most)
+        self._admit(most + self._told)  # what it tells may be more than its pages
         self._most = most
         self._file = memory_file("leeward_snapshot")
         os.ftruncate(self._file, most)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from leeward.daemon.run.lease import LoadSameTurn, LoadTurn
 from leeward.daemon.run.report import Report
-from leeward.errors import LeewardError
+from leeward.errors import LeewardError, told
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.spec.outcome import Outcome
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Loading:
     """
     The caller of the turn. *opened* is called with the lease once the process is the copy of *state*, else *lost* with the
-    reason. *same*: its random numbers go on.
+    reason. *same*: its random numbers go on. LeewardError without descriptors.
     """
 
     client = None
@@ -33,7 +33,10 @@ class Loading:
     def __init__(self, state: KernelState, limits: Limits, opened: Callable[[Lease], None],
                  lost: Callable[[str], None], *, same: bool) -> None:
         self.job = Job(code=b"", limits=limits)
-        self._state = os.dup(state.fd)  # it may be removed before the process is there
+        try:
+            self._state = os.dup(state.fd)  # it may be removed before the process is there
+        except OSError as error:
+            raise LeewardError(f"the daemon has no descriptor for the snapshot: {told(error)}") from error
         self._memory, self._same = state.memory, same
         self._opened, self._lost = opened, lost
         self._lease: Lease | None = None

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 #: kernel's defaults (kernel.pty.max less kernel.pty.reserve), so a dozen users may have as many.
 MOST_TERMINALS_OF_USER = 256
 
+_NO_SLEEP = "it couldn't sleep"
+
 #: Bytes of unread input of one user's started processes, which outlive their requests.
 MOST_INPUT_OF_USER = 256 << 20
 
@@ -89,7 +91,8 @@ class LiveSandboxes:
         self.sleepers: SleepFolder | None = None  # where sleeping sandboxes are, if not in memory
         self.warns: Callable[..., None] = _silent  # they write to the daemon's log
         self.tells: Callable[..., None] = _silent
-        self._retiring: Retiring | None = None  # the daemon ends
+        self._retiring: Retiring | None = None
+        self._ends = False  # the daemon does, and what sleeps on disk is the next one's
 
     def __len__(self) -> int:
         return len(self._registry)
@@ -187,7 +190,8 @@ class LiveSandboxes:
             raise Busy(f"it is {held.sleep.stage.value}")
         self.busy(entry)  # it isn't idle while it sleeps
         try:
-            held.sleep = Sleep(self._reactor, held.sandbox, Bed(self, entry), answered)
+            sleep = Sleep(self._reactor, held.sandbox, Bed(self, entry), answered)
+            held.sleep = None if sleep.stage is SleepStage.OVER else sleep  # it can have failed already, and said so
         except BaseException:
             self.free(entry)
             raise
@@ -222,7 +226,7 @@ class LiveSandboxes:
         The daemon ends: put the sandboxes to sleep on disk, which the next one wakes; end those that can't. *done* is called
         when that is over. Kernels have *seconds* to end what they run.
         """
-        self._retiring = Retiring(self._reactor, self, seconds, done)
+        self._ends, self._retiring = True, Retiring(self._reactor, self, seconds, done)
         self._retiring.begin()
 
     def hurry(self) -> None:
@@ -245,7 +249,7 @@ class LiveSandboxes:
 
         def answered(why: Refused | None) -> None:
             if why is not None:
-                self._end(entry.name, Reason.IDLE, str(why))
+                self._end(entry.name, Reason.IDLE, str(why), recorded=_NO_SLEEP)
 
         try:
             self.pause(entry, answered)
@@ -411,16 +415,17 @@ class LiveSandboxes:
 
     def cannot_sleep(self, entry: SandboxEntry, why: str) -> None:
         """End a sandbox that can't be there when the next daemon is."""
-        self._end(entry.name, Reason.SHUTDOWN, why)
+        self._end(entry.name, Reason.SHUTDOWN, why, recorded=_NO_SLEEP)
 
     def _end(self, name: str, reason: Reason, detail: str = "", why: Refused | None = None,
-             gone: Callable[[], None] | None = None) -> None:
+             gone: Callable[[], None] | None = None, recorded: str | None = None) -> None:
+        """*recorded* is in the record in place of *detail*, which may be a text of the sandbox's own."""
         entry = self._registry.find(name)
         if entry is None:
             return
         held = entry.sandbox
         self._registry.end(name, reason, self._wall(), detail)
-        book = [partial(self._tell_end, entry, str(reason), detail)]
+        book = [partial(self._tell_end, entry, str(reason), detail if recorded is None else recorded)]
         on_open, held.on_open = held.on_open, None
         refusal = why or SandboxOver(f"the sandbox is over before it was open: {reason}", str(reason), self._wall())
         seat, held.seat = held.seat, None
@@ -430,11 +435,12 @@ class LiveSandboxes:
                     partial(self._reserve.forget, name), *([mounts.close] if mounts is not None else []),
                     *([partial(seat.close, gone)] if seat is not None else []),
                     *([gone] if seat is None and gone is not None else []),
-                    *([partial(held.sleep.close, kept=self._retiring is not None and reason is Reason.SHUTDOWN)]
+                    *([partial(held.sleep.close, kept=self._ends and reason is Reason.SHUTDOWN)]
                       if held.sleep is not None else []),
                     *([partial(on_open, refusal)] if on_open is not None else []), *book)
 
     def close(self) -> None:
+        self._ends = True  # perhaps without `retire`: its start has failed, or its loop
         if self._timer is not None:
             self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
@@ -493,7 +499,7 @@ class Bed:
         held.seat = held.pool().open_seat(
             replace(limits, processes=limits.processes + 1), entry.user, seated, held.sandbox.lost,
             partial(self._desk.drained, entry.name), held.patience)
-        if held.sandbox.state is State.OVER:  # its runner was lost at once
+        if held.sleep is None or held.sleep.stage is not SleepStage.WAKING:  # it was refused, or its runner lost, at once
             held.seat.close()
             held.seat = None
 

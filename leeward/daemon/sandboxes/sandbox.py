@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 #: Kernels of a sandbox at once, including those without a process.
 MOST_KERNELS = 64
 
+#: Characters of the variables that one may have that sleeps: they stay in the daemon, and are counted for nobody.
+MOST_ENV_ASLEEP = 64 << 10
+
 #: Connections to servers in a sandbox that are being made at once: each takes a process for some milliseconds.
 MOST_CONNECTING = 16
 
@@ -263,6 +266,8 @@ class LiveSandbox:
     def check_rests(self) -> None:
         """Check that it could sleep: RequestRejected names what runs in it; Busy while something is being done."""
         self._here()
+        if sum(len(name) + len(value) for name, value in self.facts.env.items()) > MOST_ENV_ASLEEP:
+            raise RequestRejected(f"it can't sleep: its variables have more than {MOST_ENV_ASLEEP} characters")
         running = [f"process {number} ({program.order.title:.80})" for number, program in self._programs.items()
                    if program.life is not Life.OVER]
         if running or self._fresh:

@@ -7,11 +7,13 @@ and reads of it what it touches; the loader closes the descriptor, opened for re
 
 Theory of operation. Two threads do what takes time: one writes and removes, so that what it knows of the folder is its own;
 one reads, so that a waking sandbox doesn't wait for those that fall asleep. What is done gets back to the loop by a bell.
-A sandbox's folder gets its name when it is whole. A zygote's memory is always read into a memory file, since many map it.
+A sandbox's folder gets its name when it is whole, and loses it when it was read, so that no later daemon has again what
+was awake. A zygote's memory is always read into a memory file, since many map it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -20,14 +22,14 @@ import queue
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from leeward._native.memfd import memory_file, seal
 from leeward.base.dataclass import dataclass, replace
-from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.run.dumping import HOLE, KernelState, close_file, end_file
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
@@ -60,8 +62,15 @@ class Asleep:
 
     def copy(self) -> Asleep:
         """The same, with descriptors of its own."""
-        return Asleep({number: replace(state, fd=os.dup(state.fd)) for number, state in self.states.items()},
-                      os.dup(self.files), self.size)
+        states: dict[int, KernelState] = {}
+        try:
+            for number, state in self.states.items():
+                states[number] = replace(state, fd=os.dup(state.fd))
+            return Asleep(states, os.dup(self.files), self.size)
+        except OSError:
+            for state in states.values():
+                os.close(state.fd)
+            raise
 
     def close(self) -> None:
         in_any_case(*(partial(close_file, state.fd, state.size) for state in self.states.values()),
@@ -111,8 +120,11 @@ class SleepFolder:
         except OSError:
             os.close(self._lock)
             raise
-        self._sizes: dict[str, int] = {}  # of sandboxes, by their ids
+        self._sizes: dict[str, tuple[int]] = {}  # of sandboxes, by their ids
         self._users: dict[str, set[str]] = {}  # of a zygote's memory, by its hash: the writer's own
+        #: Bytes of zygotes' memory by its hash, and of sandboxes' heads by their ids; changed by the writer alone.
+        self._kept: dict[str, int] = {}
+        self._heads: dict[str, int] = {}
         self._memories: WeakValueDictionary[str, ZygoteMemory] = WeakValueDictionary()
         self._said: deque[Callable[[], None]] = deque()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -133,36 +145,44 @@ class SleepFolder:
         in_any_case(partial(self._reactor.forget, self._bell), self._writer.end, self._reader.end,
                     partial(os.close, self._lock))
 
-    def size(self, name: str) -> int:
-        """Bytes of the sandbox *name* when it sleeps."""
-        return self._sizes[name]
-
     # --- at the start ---------------------------------------------------------------
 
-    def sleepers(self) -> Iterator[tuple[str, Mapping[str, Any] | SnapshotFailed]]:
+    def sleepers(self) -> Sequence[tuple[str, Mapping[str, Any] | SnapshotFailed]]:
         """
         The sandboxes that an earlier daemon has left, each with its record, or why it has none; before any other call.
         Anything else is removed.
         """
-        memories = set()
+        found: list[tuple[str, Mapping[str, Any] | SnapshotFailed]] = []
+        others = []
         for entry in os.listdir(self._folder):
             name, is_sleeper = entry.removesuffix(_SLEEPER), entry.endswith(_SLEEPER)
             if is_sleeper and len(name) == ID_LENGTH and set(name) <= set(ID_ALPHABET):
                 try:
                     head = _read_head(self._path(name))
+                    size = head["files"] + sum(kernel["size"] for kernel in head["kernels"])
+                    self._heads[name] = os.stat(os.path.join(self._path(name), _HEAD)).st_size
                     self._note(name, head)
-                    yield name, head["record"]
+                    found.append((name, head["record"]))
+                    self._sizes[name] = size,
                 except (OSError, ValueError, KeyError, TypeError) as error:
-                    yield name, SnapshotFailed(f"its file can't be used: {error}")
+                    found.append((name, SnapshotFailed(f"its file can't be used: {error}")))
             elif entry.startswith(_MEMORY) and not entry.endswith(_PART):
-                memories.add(entry.removeprefix(_MEMORY))
+                self._kept[entry.removeprefix(_MEMORY)] = os.stat(os.path.join(self._folder, entry)).st_size
             elif entry != _LOCK:
-                _remove(os.path.join(self._folder, entry))
-        for unused in memories - self._users.keys():
-            os.unlink(self._memory_path(unused))
+                others.append(entry)
+        self._writer.order(partial(self._tidy, others), nothing)
+        return found
+
+    def _tidy(self, entries: Sequence[str]) -> None:
+        in_any_case(*(partial(_remove, os.path.join(self._folder, entry)) for entry in entries), self._drop_unused)
+
+    def _drop_unused(self) -> None:
+        """Remove the memory of zygotes that no sandbox here has any more."""
+        for digest in self._kept.keys() - {digest for digest, users in self._users.items() if users}:
+            os.unlink(self._memory_path(digest))
+            del self._kept[digest]
 
     def _note(self, name: str, head: Mapping[str, Any]) -> None:
-        self._sizes[name] = head["files"] + sum(kernel["size"] for kernel in head["kernels"])
         for kernel in head["kernels"]:
             if kernel["memory"]:
                 self._users.setdefault(kernel["memory"], set()).add(name)
@@ -177,20 +197,24 @@ class SleepFolder:
 
     def put(self, name: str, record: Mapping[str, Any], what: Asleep, done: Callable[[Exception | None], None]) -> None:
         """Write the sandbox *name*; *done* is called once it is in the folder, or with why it isn't. Busy without room."""
-        used = sum(self._sizes.values())
-        if used + what.bytes > self._most():
-            raise Busy(f"sleeping sandboxes take {size_text(used)} of the disk already, and may take"
-                       f" {size_text(self._most())} (sleep_size)")
+        self._check_room(what.bytes)
         own = what.copy()
-        self._sizes[name] = what.bytes
+        size = self._sizes[name] = what.bytes,
 
         def written(error: Exception | None) -> None:
             own.close()
-            if error is not None:
-                self._sizes.pop(name, None)
+            if error is not None and self._sizes.get(name) is size:  # it can have woken, and be put again
+                del self._sizes[name]
             done(error)
 
         self._writer.order(partial(self._write, name, record, own), written)
+
+    def _check_room(self, size: int) -> None:
+        # Each is read in one step, for two threads ask.
+        used = sum(size for size, in [*self._sizes.values()]) + sum(self._kept.values()) + sum(self._heads.values())
+        if used + size > self._most():
+            raise Busy(f"sleeping sandboxes take {size_text(used)} of the disk already, and may take"
+                       f" {size_text(self._most())} (sleep_size)")
 
     def _write(self, name: str, record: Mapping[str, Any], what: Asleep) -> None:
         part = self._path(name) + _PART
@@ -204,12 +228,17 @@ class SleepFolder:
                                 "packages": dict(state.packages), "lost": list(state.lost), "memory": digest})
             _write_file(os.path.join(part, _FILES), what.files, what.size)
             head = {"format": _FORMAT, "record": record, "kernels": kernels, "files": what.size}
-            with open(os.open(os.path.join(part, _HEAD), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w",
-                      encoding="ascii") as file:
-                json.dump(head, file)
+            told = json.dumps(head, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            self._check_room(len(told))
+            if len(told) > _MOST_HEAD:
+                raise SnapshotFailed("what is told of it is too long")
+            with open(os.open(os.path.join(part, _HEAD), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(told)
+            self._heads[name] = len(told)
             os.rename(part, self._path(name))
         except BaseException:
-            _remove(part)
+            self._heads.pop(name, None)
+            in_any_case(partial(_remove, part), self._drop_unused)
             raise
         self._note(name, head)
 
@@ -220,29 +249,37 @@ class SleepFolder:
                 hashed.update(os.pread(memory.fd, _PIECE, offset))
             memory.digest = hashed.hexdigest()
         self._memories.setdefault(memory.digest, memory)
-        path = self._memory_path(memory.digest)
-        if not os.path.exists(path):
-            _write_file(path + _PART, memory.fd, memory.size)
-            os.rename(path + _PART, path)
+        if memory.digest not in self._kept:
+            self._check_room(memory.size)
+            path = self._memory_path(memory.digest)
+            try:
+                _write_file(path + _PART, memory.fd, memory.size)
+                os.rename(path + _PART, path)
+            except BaseException:
+                _remove(path + _PART)
+                raise
+            self._kept[memory.digest] = memory.size
         return memory.digest
 
     def remove(self, name: str) -> None:
         """The sandbox *name* sleeps here no more."""
         self._sizes.pop(name, None)
-        self._writer.order(partial(self._unlink, name), lambda _: None)
+        self._writer.order(partial(self._unlink, name), nothing)
 
     def _unlink(self, name: str) -> None:
-        _remove(self._path(name))
-        for digest, users in list(self._users.items()):
+        for users in self._users.values():
             users.discard(name)
-            if not users:
-                del self._users[digest]
-                os.unlink(self._memory_path(digest))
+        self._heads.pop(name, None)
+        in_any_case(partial(_remove, self._path(name)), partial(_remove, self._path(name) + _PART), self._drop_unused)
+        self._users = {digest: users for digest, users in self._users.items() if users}
 
     # --- reading --------------------------------------------------------------------
 
     def get(self, name: str, done: Callable[[Asleep | Exception], None]) -> None:
-        """Read the sandbox *name* into memory; *done* is called once, with it or why it can't be."""
+        """
+        Take the sandbox *name* out of the folder; *done* is called once, with it or why it can't be. What was taken is no
+        later daemon's any more, and its bytes count until it is removed.
+        """
         self._reader.order(partial(self._read, name), done)
 
     def _read(self, name: str) -> Asleep:
@@ -257,6 +294,7 @@ class SleepFolder:
                 states[kernel["number"]] = KernelState(opened[-1], kernel["size"], kernel["python"], kernel["packages"],
                                                        tuple(kernel["lost"]), memory)
             opened.append(os.open(os.path.join(path, _FILES), os.O_RDONLY | os.O_CLOEXEC))
+            os.rename(path, path + _PART)
             return Asleep(states, opened[-1], head["files"])
         except BaseException:
             for fd in opened:
@@ -276,8 +314,8 @@ class SleepFolder:
 
 def _read_head(path: str) -> Mapping[str, Any]:
     """The head of a sandbox's folder; ValueError if it isn't one of ours."""
-    with open(os.path.join(path, _HEAD), encoding="ascii") as file:
-        head = json.loads(file.read(_MOST_HEAD))
+    with open(os.path.join(path, _HEAD), "rb") as file:
+        head = json.loads(file.read(_MOST_HEAD).decode("utf-8", "surrogatepass"))
     if not isinstance(head, dict) or head["format"] != _FORMAT:
         raise ValueError("it is of another version of leeward")
     return head
@@ -330,9 +368,14 @@ def _copy(source: int, target: int, size: int) -> None:
 
 
 def _remove(path: str) -> None:
-    if os.path.isdir(path):
-        for each in os.listdir(path):
-            os.unlink(os.path.join(path, each))
-        os.rmdir(path)
-    elif os.path.exists(path):
-        os.unlink(path)
+    """Remove a file, or a folder, which loses its name first: what is left of it is no sandbox."""
+    if not os.path.isdir(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        return
+    if not path.endswith(_PART):
+        os.rename(path, path + _PART)
+        path += _PART
+    for each in os.listdir(path):
+        os.unlink(os.path.join(path, each))
+    os.rmdir(path)

@@ -12,6 +12,7 @@ until it is on disk, if the daemon has a folder for that. If it can't be written
 from __future__ import annotations
 
 import enum
+import errno
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -21,10 +22,11 @@ from leeward._native.memfd import memory_file
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.run.dumping import Dump, KernelState, close_file
+from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.run.verdict import bug
 from leeward.daemon.sandboxes.copying import COPY_S
 from leeward.daemon.sandboxes.sleep_folder import Asleep
-from leeward.errors import Busy, LeewardError, Refused, SnapshotFailed, told
+from leeward.errors import Busy, LeewardError, Refused, RequestRejected, SnapshotFailed, told
 from leeward.spec.job import Job
 
 if TYPE_CHECKING:
@@ -58,10 +60,12 @@ class Sleep:
         self._left = [number for number, kernel in sandbox.kernels.items() if kernel.lives]
         try:
             self._take_next()
-        except BaseException:
+        except BaseException as error:
             sandbox.held = False
             self._forget_caller()
             self._let_go()
+            if isinstance(error, OSError):
+                raise Busy(f"it can't sleep now: {told(error)}") from error
             raise
 
     def _begin(self, reactor: Reactor, sandbox: LiveSandbox, bed: Bed,
@@ -69,9 +73,8 @@ class Sleep:
         self._reactor, self._sandbox, self._bed = reactor, sandbox, bed
         self._answered: Callable[[Refused | None], None] | None = answered
         self.stage = SleepStage.FALLING
-        self.on_disk = False
+        self.on_disk = self._is_put = self._is_written = False
         self._place: LiveRunner | None = None  # of one that wakes, and waits for what is on disk
-        self._turn = 0  # what was read for an earlier try to wake is ignored
         self._states: dict[int, KernelState] = {}
         self._admitted = self._size = 0
         self._files = self._pipe = -1
@@ -84,12 +87,15 @@ class Sleep:
     # --- falling asleep -------------------------------------------------------------
 
     def _take_next(self) -> None:
-        if not self._left:
+        kernel = None
+        while self._left and kernel is None:
+            number = self._left.pop(0)
+            kernel = self._sandbox.kernels.get(number)  # with its connection it can have been closed
+        if kernel is None:
             self._take_files()
             return
-        number = self._left.pop(0)
         self._dump = Dump(self._reactor, self._admit, partial(self._taken, number))
-        self._sandbox.kernels[number].snapshot(Job(code=b"", limits=self._sandbox.facts.limits), self._dump)
+        kernel.snapshot(Job(code=b"", limits=self._sandbox.facts.limits), self._dump)
 
     def _admit(self, size: int) -> None:
         self._bed.admit(size)
@@ -154,20 +160,25 @@ class Sleep:
     def _write(self) -> None:
         try:
             if self._bed.put(Asleep(self._states, self._files, self._size), self._written):
+                self._is_put = True
                 return
         except (LeewardError, OSError) as error:
             self._bed.warn(error)
         self._fallen()
 
     def _written(self, error: Exception | None) -> None:
+        self._is_written = error is None
         if error is not None:
+            self._is_put = False
             self._bed.warn(error)
-        elif self.stage is SleepStage.ASLEEP:
+        self._sleep_on()
+        self._fallen()
+
+    def _sleep_on(self) -> None:
+        """What is on disk needn't be in memory, unless it wakes with that."""
+        if self._is_written and self.stage is SleepStage.ASLEEP and not self.on_disk:
             self.on_disk = True
             self._let_go()
-        else:
-            self._bed.remove()
-        self._fallen()
 
     def _fallen(self) -> None:
         """It sleeps; for requests that came meanwhile it wakes."""
@@ -176,9 +187,9 @@ class Sleep:
             first = self._awaited.pop(0)
             try:
                 self.wake(first)
-            except Refused as error:
-                first(error)
-                self._tell(error)
+            except LeewardError as error:
+                why = error if isinstance(error, Refused) else RequestRejected(str(error))
+                in_any_case(partial(first, why), partial(self._tell, why))
 
     def _close_pipe(self) -> None:
         pipe, self._pipe = self._pipe, -1
@@ -215,70 +226,90 @@ class Sleep:
 
     # --- waking -----------------------------------------------------------------------
 
+    @property
+    def is_volatile(self) -> bool:
+        """Whether it sleeps, and will end with the daemon."""
+        return self.stage is SleepStage.ASLEEP and not self.on_disk and self._answered is None
+
     @classmethod
     def left(cls, reactor: Reactor, sandbox: LiveSandbox, bed: Bed) -> Sleep:
         """The sleep of a sandbox that an earlier daemon has left on disk."""
         made = cls.__new__(cls)
         made._begin(reactor, sandbox, bed, None)
-        made.stage, made.on_disk, sandbox.held = SleepStage.ASLEEP, True, True
+        made.stage, sandbox.held = SleepStage.ASLEEP, True
+        made.on_disk = made._is_put = made._is_written = True
         return made
 
     def wake(self, tried: Callable[[Refused], None] = nothing) -> None:
         """
         Begin to wake the sandbox, if it sleeps, or once it does; raises as `Bed.enter`. *tried* is called once it is awake,
-        or can't be now, with the refusal of a request that came too early.
+        or can't be now, with the refusal of a request that came too early; not after `waits_no_longer`.
         """
-        self._awaited.append(tried)
+        if tried is not nothing:
+            self._awaited.append(tried)
         if self.stage is SleepStage.ASLEEP:
             self.stage = SleepStage.WAKING
-            self._turn += 1
             try:
-                self._bed.enter(partial(self._entered, self._turn))
+                self._bed.enter(self._entered)
             except LeewardError:
                 self.stage = SleepStage.ASLEEP
-                self._awaited.remove(tried)
+                self.waits_no_longer(tried)
                 raise
-            if self.on_disk:
-                self._bed.get(partial(self._got, self._turn))
+
+    def waits_no_longer(self, tried: Callable[[Refused], None]) -> None:
+        if tried in self._awaited:
+            self._awaited.remove(tried)
 
     def _tell(self, why: Refused) -> None:
         awaited, self._awaited = self._awaited, []
         in_any_case(*(partial(tried, why) for tried in awaited))
 
-    def _entered(self, turn: int, what: Any) -> None:
-        if self.stage is not SleepStage.WAKING or turn != self._turn:
+    def _entered(self, what: Any) -> None:
+        if self.stage is not SleepStage.WAKING:
             return
         if isinstance(what, Refused):
-            self.stage = SleepStage.ASLEEP  # until the next request
-            in_any_case(*([self._let_go] if self.on_disk else []), partial(self._tell, what))
+            self._wait_on(what)
             return
         self._place = what
-        self._enter()
+        if self.on_disk:
+            self._bed.get(self._got)  # not before, so that nothing is open for those that wait for a worker
+        else:
+            self._enter()
 
-    def _got(self, turn: int, what: Asleep | Exception) -> None:
-        if self.stage is not SleepStage.WAKING or turn != self._turn:
+    def _got(self, what: Asleep | Exception) -> None:
+        if self.stage is not SleepStage.WAKING:
             if isinstance(what, Asleep):
                 what.close()
+        elif isinstance(what, OSError) and what.errno not in (None, errno.ENOENT):  # it is there, and may be read later
+            self._wait_on(Busy(f"it can't be read now: {told(what)}"))
         elif isinstance(what, Exception):
             self._sandbox.lost(f"it couldn't wake: what was kept of it on disk can't be read: {told(what)}")
         else:
             self._states, self._files, self._size = dict(what.states), what.files, what.size
             self._enter()
 
+    def _wait_on(self, why: Refused) -> None:
+        """It can't wake now, and sleeps until the next request; what was taken off the disk does so in memory."""
+        self.stage, self._place = SleepStage.ASLEEP, None
+        if self.on_disk and self._files >= 0:
+            self.on_disk = self._is_written = False
+        in_any_case(self._bed.leave, self._sleep_on, partial(self._tell, why))
+
     def _enter(self) -> None:
-        if self._place is None or self._files < 0:
-            return  # one of both is still to come
-        self._sandbox.place(self._place)
+        place, self._place = self._place, None
+        assert place is not None
+        self._sandbox.place(place)
         try:
             os.lseek(self._files, 0, os.SEEK_SET)
             self._cancel = self._sandbox.carry({"order": "take"}, [self._files], self._made, COPY_S).cancel
         except (LeewardError, OSError) as error:
-            self._sandbox.lost(f"it couldn't wake: {error}")
+            self._wait_on(Busy(f"it can't wake now: {told(error)}"))
 
     def _made(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
         self._cancel = nothing
         if isinstance(what, LeewardError):
-            self._sandbox.lost(f"it couldn't wake: {what}")
+            why = "its files can't be made again" if isinstance(what, PorterRefusal) else what  # whose text has their names
+            self._sandbox.lost(f"it couldn't wake: {why}")
             return
         self._sandbox.held = False
         self._waiting = {number for number in self._states if number in self._sandbox.kernels}
@@ -298,14 +329,15 @@ class Sleep:
     def _check_woken(self) -> None:
         if not self._waiting and self.stage is SleepStage.WAKING and not self._sandbox.held:
             self.stage = SleepStage.OVER
-            in_any_case(self._let_go, *([self._bed.remove] if self.on_disk else []), self._bed.woken,
+            # Ordered behind the writing, and before that of the next sleep.
+            in_any_case(self._let_go, *([self._bed.remove] if self._is_put else []), self._bed.woken,
                         partial(self._tell, Busy("the sandbox was asleep, and is awake", retry_after=0.0)))
 
     def close(self, *, kept: bool = False) -> None:
         """The sandbox is over, for this daemon at least: what is on disk may be *kept*."""
         self.stage = SleepStage.OVER
         over = Busy("the sandbox is over")
-        in_any_case(self._let_go, *([self._bed.remove] if self.on_disk and not kept else []),
+        in_any_case(self._let_go, *([self._bed.remove] if self._is_put and not (kept and self.on_disk) else []),
                     partial(self._answer, over), partial(self._tell, over))
 
     def broken(self, error: Exception) -> None:

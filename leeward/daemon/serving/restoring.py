@@ -42,7 +42,7 @@ def restore(server: Server, folder: str, socket: str) -> None:
                 raise record
             _restore(server, name, record)
             count += 1
-        except (LeewardError, KeyError, TypeError, ValueError) as error:
+        except (LeewardError, AttributeError, KeyError, TypeError, ValueError) as error:
             log.warning("a sandbox of an earlier daemon can't be used", sandbox=name, error=told(error))
             sleepers.remove(name)
     if count:

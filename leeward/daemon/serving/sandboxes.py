@@ -170,10 +170,15 @@ class Sandboxes:
         sleep, flight = entry.sandbox.sleep, self._flight
         if sleep is None or self._desk.retiring:
             return False
-        call = calls.SandboxCall(self._desk, entry, nothing)
+
+        def tried(why: Refused) -> None:
+            if call.end():
+                flight.refuse(request.id, why)
+
+        call = calls.SandboxCall(self._desk, entry, partial(sleep.waits_no_longer, tried))
         flight.wait(request.id, call)
         try:
-            sleep.wake(lambda why: flight.refuse(request.id, why) if call.end() else None)
+            sleep.wake(tried)
         except BaseException:
             call.end()
             flight.drop(request.id)

@@ -65,3 +65,11 @@ def test_another_head_is_refused(tmp_path: Path, head: dict[str, object]) -> Non
     data = written(tmp_path / "state", head)
     with pytest.raises(SnapshotFailed, match="isn't that of a snapshot"):
         read(data)
+
+
+def test_no_more_is_read_of_it_than_it_should_have(tmp_path: Path) -> None:
+    """It may be anybody's, and as long as that likes."""
+    file = io.BytesIO(written(tmp_path / "state") + bytes(MAX_WRITE))
+    with pytest.raises(SnapshotFailed, match="damaged"):
+        list(SnapshotReader(file).pieces())
+    assert file.tell() <= len(file.getvalue()) - MAX_WRITE + 1

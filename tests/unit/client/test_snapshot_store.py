@@ -77,11 +77,11 @@ def test_those_that_nobody_uses_go(store: SnapshotStore, monkeypatch: pytest.Mon
     loaded: list[Any] = []
     monkeypatch.setattr(Snapshot, "load", lambda *how: loaded.append(how))
     old, used = store.keep(Fake(b"a")), store.keep(Fake(b"b"))
-    left, fresh = (store._path(name) for name in (".part-1-2", ".part-3-4"))
-    for path in (left, fresh):
+    left, half, fresh = (store._path(name) for name in (".part-1-2", ".leeward-snapshot-x", ".part-3-4"))
+    for path in (left, half, fresh):
         Path(path).write_bytes(b"x")
     before = time.time() - 3 * DAY
-    for path in (store._path(old), store._path(used), left):
+    for path in (store._path(old), store._path(used), left, half):
         os.utime(path, (before, before))
     store.load(used, "/socket")
     assert [(store._path(used), "/socket")] == loaded
@@ -95,8 +95,10 @@ def test_those_that_nobody_uses_go(store: SnapshotStore, monkeypatch: pytest.Mon
 def test_another_content_is_not_loaded(store: SnapshotStore) -> None:
     name, other = store.keep(Fake(b"a")), store.keep(Fake(b"b"))
     os.replace(store._path(other), store._path(name))
-    with pytest.raises(SnapshotFailed, match="its content isn't that of its name"):
-        store.load(name)
+    for _ in range(2):
+        with pytest.raises(SnapshotFailed, match="its content isn't that of its name"):
+            store.load(name)
+        os.truncate(store._path(name), 9)
 
 
 def test_a_folder_of_others_is_refused(store: SnapshotStore) -> None:

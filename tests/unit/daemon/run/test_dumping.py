@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _socket
+import errno
 import fcntl
 import os
 import socket
@@ -9,6 +11,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import msgpack
 import pytest
@@ -109,7 +112,7 @@ def test_a_state_is_sealed_and_has_a_hole_behind_it(child: Child) -> None:
 def test_bytes_may_come_in_pieces(child: Child) -> None:
     for each in framed(FACTS) + struct.pack("q", PAGE):
         child.says(bytes([each]))
-    assert [PAGE] == child.admitted
+    assert [PAGE + len(FACTS)] == child.admitted
     child.dump.answered("")
     os.close(child.file())
     child.says(-5, b"/a\x1b[31m\0".ljust(256, b"x"))
@@ -213,3 +216,37 @@ def test_a_files_pages_are_freed_elsewhere_if_they_are_many(size: int) -> None:
 def test_facts_are_checked(body: bytes) -> None:
     with pytest.raises(PeerError):
         facts_of(body)
+
+
+@pytest.mark.parametrize("short", ["pipe2", "socketpair"])
+def test_without_descriptors_it_fails_and_leaves_none(monkeypatch: pytest.MonkeyPatch, short: str) -> None:
+    """By an error that the kernel's request is answered with."""
+    reactor = Reactor()
+    dump, before = Dump(reactor, print, print), set(os.listdir("/proc/self/fd"))
+    near, far = Channel.pair()
+    none = Mock(side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+    monkeypatch.setattr(os if short == "pipe2" else _socket, short, none)
+    with pytest.raises(SnapshotFailed, match="too many open files"):
+        dump.begin(SimpleNamespace(door=near, memory=None))  # type: ignore[arg-type]  # as far as it is used
+    monkeypatch.undo()
+    for each in (near, far):
+        each.close()
+    assert before == set(os.listdir("/proc/self/fd"))
+    reactor.close()
+
+
+def test_what_is_given_up_before_its_turn_is_not_begun() -> None:
+    """What would be admitted then is given back by nobody."""
+    reactor = Reactor()
+    near, far = Channel.pair()
+    dump = Dump(reactor, print, print)
+    dump.give_up()
+    with pytest.raises(SnapshotFailed):
+        dump.begin(SimpleNamespace(door=near, memory=None))  # type: ignore[arg-type]  # as far as it is used
+    dump.answered("nobody waits for it any more")
+    far.socket.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        far.socket.recv(1)
+    for each in (near, far):
+        each.close()
+    reactor.close()

@@ -85,6 +85,7 @@ def test_what_was_put_comes_back_to_the_next_daemon(make: Make, reactor: Reactor
     found.close()
     for name in (ONE, TWO):
         folder.remove(name)
+    assert {} == folder._sizes
     what = Asleep({}, file_of(b""), 4)  # less than it says
     assert isinstance(wait(reactor, partial(folder.put, ONE, {}, what)), OSError)
     what.close()
@@ -110,8 +111,154 @@ def test_what_is_spoiled_is_told_and_what_is_not_whole_goes(make: Make, reactor:
     found = dict(folder.sleepers())
     assert (SnapshotFailed, {}) == (type(found[ONE]), found[TWO])
     assert isinstance(wait(reactor, partial(folder.get, TWO)), OSError)
+    settle(folder, reactor)
     assert [f"{ONE}.sleeper", f"{TWO}.sleeper", "lock"] == names(folder)
     folder.close()
+
+
+def settle(folder: SleepFolder, reactor: Reactor) -> None:
+    """Wait until all is written and removed that was ordered."""
+    wait(reactor, partial(folder._writer.order, lambda: None))
+
+
+def put(folder: SleepFolder, reactor: Reactor, name: str, what: Asleep) -> Any:
+    try:
+        return wait(reactor, partial(folder.put, name, {}, what))
+    finally:
+        what.close()
+
+
+def test_those_that_are_refused_at_the_start_take_their_memory_with_them(make: Make, reactor: Reactor) -> None:
+    """Not that of others, and whoever removes them while they are told."""
+    folder, memory = make(), ZygoteMemory(file_of(b"zygote"))
+    for name in (ONE, TWO):
+        put(folder, reactor, name, asleep(memory))
+    folder.close()
+    folder = make()
+    told = iter(folder.sleepers())
+    gone, _ = next(told)
+    folder.remove(gone)
+    settle(folder, reactor)
+    (stays, _), = told
+    assert 3 == len(names(folder))
+    assert isinstance(wait(reactor, partial(folder.get, stays)), Asleep)
+    folder.remove(stays)
+    settle(folder, reactor)
+    assert ["lock"] == names(folder)
+    folder.close()
+    folder = make()
+    assert [] == list(folder.sleepers())
+    folder.close()
+
+
+def test_what_cannot_be_removed_does_not_keep_a_daemon_from_its_start(make: Make, reactor: Reactor) -> None:
+    folder = make()
+    folder.close()
+    (Path(folder._folder) / "a" / "b" / "c").mkdir(parents=True)
+    (Path(folder._folder) / "memory-0").write_bytes(b"x")
+    folder = make()
+    assert [] == list(folder.sleepers())
+    settle(folder, reactor)
+    assert "memory-0" not in names(folder)
+    folder.close()
+
+
+def test_a_zygotes_memory_counts_and_goes_with_what_could_not_be_written(
+        make: Make, reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody can have brought it: a snapshot that is imported has its own."""
+    folder, large = make(), memory_file("x")
+    os.ftruncate(large, MOST)
+    assert isinstance(put(folder, reactor, ONE, asleep(ZygoteMemory(large))), Busy)
+    assert ["lock"] == names(folder)
+    what = asleep(ZygoteMemory(file_of(b"zygote")))
+    assert isinstance(put(folder, reactor, ONE, Asleep(what.states, what.files, 5)), OSError)  # it has 4
+    assert ["lock"] == names(folder)
+    rename = os.rename
+    monkeypatch.setattr(os, "rename", Mock(side_effect=OSError(28, "no space")))
+    assert isinstance(put(folder, reactor, ONE, asleep(ZygoteMemory(file_of(b"zygote")))), OSError)
+    assert ["lock"] == names(folder)
+    monkeypatch.setattr(os, "rename", rename)
+    half = ZygoteMemory(file_of(bytes(MOST // 2)))
+    assert put(folder, reactor, ONE, asleep(half)) is None
+    assert put(folder, reactor, TWO, asleep(half)) is None
+    folder.close()
+    folder = make()
+    assert 2 == len(folder.sleepers())
+    assert isinstance(put(folder, reactor, "c" * 26, asleep(ZygoteMemory(file_of(bytes(MOST // 2 - 1))))), Busy)
+    folder.close()
+
+
+def test_what_is_told_of_it_counts_and_comes_back_whole(make: Make, reactor: Reactor) -> None:
+    """In any alphabet; what couldn't be read again isn't written."""
+    folder, record = make(), {"env": {"a": "\U0001f600\udc80" * 90_000}}
+    what, large = asleep(), asleep()
+    assert wait(reactor, partial(folder.put, ONE, record, what)) is None
+    assert isinstance(wait(reactor, partial(folder.put, TWO, {"env": "b" * MOST}, large)), Busy)
+    assert {} == {name: size for name, size in folder._heads.items() if size <= 4 * 90_000}
+    folder.close()
+    folder = make()
+    assert [(ONE, record)] == list(folder.sleepers())
+    assert isinstance(wait(reactor, partial(folder.put, TWO, record, large)), Busy)
+    folder.remove(ONE)
+    settle(folder, reactor)
+    assert {} == folder._heads
+    for each in (what, large):
+        each.close()
+    folder.close()
+
+
+def test_what_was_read_is_no_later_daemons(make: Make, reactor: Reactor) -> None:
+    """It was awake, and has gone on."""
+    folder = make()
+    put(folder, reactor, ONE, asleep())
+    wait(reactor, partial(folder.get, ONE)).close()
+    folder.close()
+    folder = make()
+    assert [] == list(folder.sleepers())
+    settle(folder, reactor)
+    assert ["lock"] == names(folder)
+    folder.close()
+
+
+def test_what_is_half_removed_is_no_sandbox(make: Make, reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make()
+    put(folder, reactor, ONE, asleep())
+    monkeypatch.setattr(os, "unlink", Mock(side_effect=OSError(5, "an error")))
+    folder.remove(ONE)
+    settle(folder, reactor)
+    folder.close()
+    monkeypatch.undo()
+    folder = make()
+    assert [] == list(folder.sleepers())
+    folder.close()
+
+
+def test_the_bytes_of_an_earlier_sleep_are_given_back_once(make: Make, reactor: Reactor) -> None:
+    folder, said = make(), list[Any]()
+    first, second = Asleep({}, file_of(b""), 4), asleep()  # less than it says
+    folder.put(ONE, {}, first, said.append)
+    folder.remove(ONE)
+    folder.put(ONE, {}, second, said.append)
+    assert (second.bytes,) == folder._sizes[ONE]
+    while len(said) < 2:
+        reactor.turn(1.0)
+    assert (OSError, None, (second.bytes,)) == (type(said[0]), said[1], folder._sizes[ONE])
+    folder.remove(ONE)
+    settle(folder, reactor)
+    assert ({}, ["lock"]) == (folder._sizes, names(folder))
+    for each in (first, second):
+        each.close()
+    folder.close()
+
+
+def test_a_copy_that_has_too_few_descriptors_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    what, before = asleep(), len(os.listdir("/proc/self/fd"))
+    duplicate = os.dup
+    monkeypatch.setattr(os, "dup", Mock(side_effect=[duplicate(what.files), OSError(24, "too many")]))
+    with pytest.raises(OSError):
+        what.copy()
+    assert before == len(os.listdir("/proc/self/fd"))
+    what.close()
 
 
 def test_without_room_it_is_refused(make: Make, reactor: Reactor) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,6 +24,7 @@ from leeward.daemon.pool.quotas import Quota, Quotas
 from leeward.daemon.sandboxes import live_sandboxes
 from leeward.daemon.sandboxes.program import MOST_WAITING
 from leeward.daemon.sandboxes.sandbox import REMEMBERED
+from leeward.daemon.sandboxes.sleeping import SleepStage
 from leeward.daemon.sandboxes.terms import Launch, SandboxTerms
 from leeward.daemon.serving import flight, sandbox_calls, sandboxes
 from leeward.daemon.serving.peers import ServedUsers
@@ -557,3 +559,16 @@ def test_c370_input_that_no_process_reads_is_bounded(table: Table, monkeypatch: 
         for row in each.ask("sandbox_list")["sandboxes"]:
             each.ask("sandbox_kill", sandbox=row["sandbox"])
     assert {} == table.server.desk._input
+
+
+def test_a_request_for_a_sleeper_that_is_taken_back_is_not_remembered(table: Table) -> None:
+    """Else a client could have the daemon remember as many as it likes."""
+    peer = table.peer()
+    box = peer.open()
+    entry = table.server.desk._registry.get(box, 1000)
+    entry.sandbox.sleep = sleep = Mock(stage=SleepStage.FALLING)
+    number = peer.send("process_list", sandbox=box)
+    table.until(lambda: sleep.wake.called)
+    assert {"cancelled": True} == peer.ask("cancel", target=number)
+    sleep.waits_no_longer.assert_called_once_with(*sleep.wake.call_args.args)
+    entry.sandbox.sleep = None
