@@ -2,8 +2,9 @@
 The way to a daemon by ssh: one ssh a host and process, which forwards the daemon's socket to one of a private folder.
 
 Ports:     the Python at the other end runs far_ports.py, whose socket is forwarded as the daemon's.
+Trust:     none in what the other end prints: ssh would put variables of this process into a path that it forwards.
 Bounds:    READY_S seconds until it is forwarded, in which ssh may ask for a password or whether it knows the host; and
-           END_S until it is killed.
+           END_S until it is killed. A line of the other end's has _LINE bytes at most.
 Ends:      with this process, however it ends: a command at the other end waits for the end of a pipe of ours.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import importlib.resources
 import os
 import shlex
@@ -32,8 +34,8 @@ from leeward.wire.replies import parse_reply
 READY_S, END_S = 120.0, 5.0
 #: The program with its options; another one by this variable.
 SSH, VARIABLE = "ssh", "LEEWARD_SSH"
-#: Bytes of one read; of the answer about a port.
-_PIECE, _ANSWER = 1 << 18, 1 << 16
+#: Bytes of one read; of the answer about a port; of a line that says a path.
+_PIECE, _ANSWER, _LINE = 1 << 18, 1 << 16, 1 << 12
 
 #: Prints the path of the socket that leeward's own clients on that machine would take, and waits. One line without a quote,
 #: which every shell passes on.
@@ -130,10 +132,10 @@ def _begin_ports(host: RemoteHost, known: _Forwarded, near: str) -> subprocess.P
         assert made.stdout is not None
         made.stdin.write(f"{f'{text}{chr(10)}main({known.far!r})'!r}\n".encode())
         made.stdin.flush()
-        far = os.fsdecode(made.stdout.readline().rstrip(b"\n"))
+        far = _line(made)
         if os.path.exists(near):
             os.unlink(near)  # of one that has ended
-        if not far.startswith("/") or ":" in far or not _forwards(host, known.folder, near, far):
+        if not _is_plain(far) or not _forwards(host, known.folder, near, far):
             raise RequestRejected("ports by ssh need a python3 at the other end, which ssh can run: ssh says why it can't")
     except BaseException as error:
         made.kill()
@@ -142,6 +144,17 @@ def _begin_ports(host: RemoteHost, known: _Forwarded, near: str) -> subprocess.P
     finally:
         late.cancel()
     return made
+
+
+def _line(made: subprocess.Popen[bytes]) -> str:
+    """A line of the other end's."""
+    assert made.stdout is not None
+    return os.fsdecode(made.stdout.readline(_LINE).rstrip(b"\n"))
+
+
+def _is_plain(far: str) -> bool:
+    """Whether ssh forwards this path as it is. A colon ends one, and ${VARIABLE} and %TOKEN become what they are here."""
+    return far.startswith("/") and len(far) < _LINE and not set(":$%") & set(far)
 
 
 def _forwards(host: RemoteHost, folder: str, near: str, far: str) -> bool:
@@ -164,12 +177,10 @@ def _forward(host: RemoteHost) -> _Forwarded:
     late, found = threading.Timer(READY_S, made.kill), _Forwarded(made, folder, "")
     late.start()
     try:
-        assert made.stdout is not None
-        far = unquote(parts.path) if parts.path not in ("", "/") else os.fsdecode(made.stdout.readline().rstrip(b"\n"))
-        if not far.startswith("/") or ":" in far:
+        said = _line(made)
+        far = unquote(parts.path) if parts.path not in ("", "/") else said
+        if not _is_plain(far):
             raise away(host, "ssh has ended, and says why" if not far else "no path of a socket that ssh can forward")
-        if far == unquote(parts.path):
-            made.stdout.readline()
         found.far = far
         if not _forwards(host, folder, found.near, far):
             raise away(host, "ssh forwards no socket there, and says why")
@@ -198,11 +209,15 @@ def _end(known: _Forwarded) -> None:
 
 
 def _stop(made: subprocess.Popen[bytes]) -> None:
+    for pipe in (made.stdin, made.stdout):  # what the other end prints by now nobody reads
+        with contextlib.suppress(OSError):
+            assert pipe is not None
+            pipe.close()
     try:
-        made.communicate(timeout=END_S)  # the end of its input ends it, if the network goes
+        made.wait(END_S)  # the end of its input ends it, if the network goes
     except subprocess.TimeoutExpired:
         made.kill()
-        made.communicate()
+        made.wait()
 
 
 class SocketWay:

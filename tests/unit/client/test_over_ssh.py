@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from kit.features import ROOT
+from leeward.client import over_ssh
 from leeward.client.over_ssh import _WHERE
-from leeward.spec.paths import default_socket
+from leeward.errors import DaemonAway
+from leeward.spec.paths import RemoteHost, default_socket
 
 
 def asked(**variables: str) -> str:
@@ -46,3 +48,19 @@ def test_both_clients_ask_the_same_and_no_shell_changes_it() -> None:
     text = (ROOT / "leeward/clients/node/lib/remote.js").read_text()
     assert _WHERE in text.replace("'\n  + '", "")
     assert not {"'", "\n"} & set(_WHERE)
+
+
+@pytest.mark.parametrize("said", ["/run/${LEEWARD_TOKEN}", "/run/%u", "/run/a:b", "relative", "/" + "a" * 100_000])
+def test_what_the_other_end_prints_is_no_path_that_ssh_would_change(said: str, tmp_path: Path,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    """ssh replaces variables and tokens in it by what they are here, and then tells the result to the other end."""
+    program, forwards = tmp_path / "ssh", tmp_path / "forwards"
+    (tmp_path / "said").write_text(said)
+    program.write_text(f"#!/bin/sh\ncase \"$*\" in *'-O forward'*) echo \"$*\" >> {forwards};; *) cat {tmp_path}/said"
+                       + ("" if len(said) > 1000 else "; echo") + "; exec cat > /dev/null;; esac\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("LEEWARD_SSH", str(program))
+    monkeypatch.setattr(over_ssh, "READY_S", 20.0)
+    with pytest.raises(DaemonAway, match="no path of a socket"):
+        over_ssh.forwarded(RemoteHost(f"ssh://{len(said)}.example"))
+    assert not forwards.exists()
