@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from leeward.errors import Busy, DaemonAway, DaemonError, RequestRejected, SandboxOver
+from leeward.errors import Busy, DaemonAway, DaemonError, NoAnswer, RequestRejected, SandboxOver
 
 pytestmark = pytest.mark.needs("extra-serve")
 
@@ -94,3 +94,57 @@ def test_who_asks_for_health_asks_the_daemon_once_a_second():
         return [await nodes.healthy() for _ in range(100)], len(asked)
 
     assert ([True] * 100, 1) == asyncio.run(main())
+
+
+def test_a_node_that_does_not_list_in_time_has_what_it_had():
+    """Else a tenant could open more, and its connections there would be closed with their state; until it is lost."""
+    class Client:
+        fails = False
+
+        async def sandboxes(self, timeout):
+            if self.fails:
+                raise DaemonError("late")
+            return [{"sandbox": "s" * 26}]
+
+    async def main():
+        nodes, client, up = nodes_of("unix:/a", "unix:/b"), Client(), {"/a": Client()}
+
+        async def those_up():
+            return up
+
+        nodes.fleet.up = those_up
+        up["/b"] = client
+        both = await nodes.rows()
+        client.fails = True
+        late = await nodes.rows()
+        del up["/b"]
+        return both, late, await nodes.rows()
+
+    both, late, lost = asyncio.run(main())
+    assert (2, both, both[:1]) == (len(both), late, lost)
+
+
+@pytest.mark.parametrize(("error", "text"), [
+    (NoAnswer("no answer from 'https://secret' before the deadline"), "no answer from the daemon in time"),
+    (DaemonAway("no daemon answers at https://secret (gone)"), "no daemon answers")])
+def test_an_error_names_no_place_of_a_daemon(error, text):
+    from leeward.apps.serve.problems import for_caller, problem_of
+
+    assert (503, text) == (problem_of(error).status, problem_of(error).message)
+    assert (type(error), text) == (type(for_caller(error)), str(for_caller(error)))
+
+
+@pytest.mark.parametrize(("status", "kind"), [(400, RequestRejected), (429, Busy), (503, Busy), (500, RequestRejected)])
+def test_a_port_that_is_not_reached_names_no_node(monkeypatch, status, kind):
+    """Whoever asks a server before the nodes for it. What passes closes no published port."""
+    from leeward.client import over_websocket
+    from leeward.spec.paths import RemoteHost
+
+    async def way(host, path):
+        raise over_websocket._Unopened(host, status)
+
+    monkeypatch.setattr(over_websocket, "way", way)
+    host = RemoteHost("https://secret", "t")
+    with pytest.raises(kind) as told:
+        asyncio.run(over_websocket.WebSocketWay(host, None).port("s" * 26, 80))
+    assert "secret" not in str(told.value)
