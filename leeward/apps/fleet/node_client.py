@@ -90,7 +90,11 @@ class NodeClient(AsyncClient):
         busy = workers.get("busy") if isinstance(workers, dict) else None
         if not all(type(count) is int for count in (capacity, busy, *(status.get(name) for name in _COUNTS))):
             raise BadReply("the daemon's status lacks what a fleet counts by; it is of another version")
-        return {**status, "version": str(about.get("version", "")), "capacity": capacity, **self._drains()}
+        state = {**status, "version": str(about.get("version", "")), "capacity": capacity, **self._drains()}
+        drains = state.get("drains", 0.0)
+        if type(drains) not in (int, float) or not 0 <= drains < float("inf"):
+            raise BadReply("the node says no seconds in which it drains")
+        return state
 
     def _drains(self) -> dict[str, float]:
         if isinstance(self.socket, RemoteHost):
