@@ -136,13 +136,14 @@ class DoorNodes:
         return node, identity[:LETTERS]
 
     async def rows(self) -> list[dict[str, Any]]:
-        """The row of each sandbox of this user, with its id here; of nodes that are lost there are none."""
+        """The row of each sandbox of this user, with its id here, the oldest first; of nodes that are lost there are none."""
         if self.fleet is None:
             return await AsyncSandbox.list(socket=self._socket)
         nodes = await self.fleet.up()
         found = await asyncio.gather(*map(self._rows_of, nodes, nodes.values()))
-        return [{**row, "sandbox": row["sandbox"] + mark_of(name)}
-                for name, rows in zip(nodes, found, strict=True) for row in rows]
+        rows = ({**row, "sandbox": row["sandbox"] + mark_of(name)}
+                for name, told in zip(nodes, found, strict=True) for row in told)
+        return sorted(rows, key=lambda row: -row["age"])
 
     async def _rows_of(self, name: str, client: NodeClient) -> list[dict[str, Any]]:
         with suppress(DaemonError):  # what it had counts, until the fleet finds that it is lost, with all that it had

@@ -104,7 +104,7 @@ def test_a_node_that_does_not_list_in_time_has_what_it_had():
         async def sandboxes(self, timeout):
             if self.fails:
                 raise DaemonError("late")
-            return [{"sandbox": "s" * 26}]
+            return [{"sandbox": "s" * 26, "age": 1.0}]
 
     async def main():
         nodes, client, up = nodes_of("unix:/a", "unix:/b"), Client(), {"/a": Client()}
@@ -148,3 +148,23 @@ def test_a_port_that_is_not_reached_names_no_node(monkeypatch, status, kind):
     with pytest.raises(kind) as told:
         asyncio.run(over_websocket.WebSocketWay(host, None).port("s" * 26, 80))
     assert "secret" not in str(told.value)
+
+
+def test_a_list_has_the_oldest_of_all_nodes_first():
+    class Client:
+        def __init__(self, *ages):
+            self.ages = ages
+
+        async def sandboxes(self, timeout):
+            return [{"sandbox": "s" * 26, "age": age} for age in self.ages]
+
+    async def main():
+        nodes = nodes_of("unix:/a", "unix:/b")
+
+        async def those_up():
+            return {"/a": Client(3.0, 1.0), "/b": Client(4.0, 2.0)}
+
+        nodes.fleet.up = those_up
+        return [row["age"] for row in await nodes.rows()]
+
+    assert [4.0, 3.0, 2.0, 1.0] == asyncio.run(main())
