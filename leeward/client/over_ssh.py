@@ -38,9 +38,10 @@ SSH, VARIABLE = "ssh", "LEEWARD_SSH"
 _PIECE, _ANSWER, _LINE = 1 << 18, 1 << 16, 1 << 12
 
 #: Prints the path of the socket that leeward's own clients on that machine would take, and waits. One line without a quote,
-#: which every shell passes on.
+#: which every shell passes on. In /tmp anybody may have made a folder of that name first.
 _WHERE = ('s=$LEEWARD_SOCKET; if [ -z "$s" ]; then u=$(id -u); if [ "$u" = 0 ]; then s=/run/leeward/leeward.sock; else '
-          'd=${XDG_RUNTIME_DIR:-/run/user/$u}; [ -w "$d" ] && s=$d/leeward/leeward.sock || s=/tmp/leeward-$u/leeward.sock; '
+          'd=${XDG_RUNTIME_DIR:-/run/user/$u}; [ -w "$d" ] && s=$d/leeward/leeward.sock || { d=/tmp/leeward-$u; '
+          's=$d/leeward.sock; [ -O "$d" ] && [ ! -L "$d" ] || s=/run/leeward/leeward.sock; }; '
           '[ -S "$s" ] || [ ! -S /run/leeward/leeward.sock ] || s=/run/leeward/leeward.sock; fi; fi; echo "$s"; '
           'exec cat >/dev/null')
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -29,19 +30,43 @@ def test_it_is_the_one_that_clients_there_take(tmp_path: Path) -> None:
 
 
 def test_another_user_is_led_to_its_own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`id` is played, since this may be root."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "id").write_text("#!/bin/sh\necho 4242\n")
-    (programs / "id").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    play_user(tmp_path, monkeypatch, 4242)
     runtime = tmp_path / "run"
     (runtime / "leeward").mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as daemon:
         daemon.bind(str(runtime / "leeward" / "leeward.sock"))
         assert f"{runtime}/leeward/leeward.sock" == asked(XDG_RUNTIME_DIR=str(runtime))
-    if not os.path.exists("/run/leeward/leeward.sock"):
-        assert "/tmp/leeward-4242/leeward.sock" == asked(XDG_RUNTIME_DIR="/nonexistent/run")
+
+
+def play_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let `id` say this number, since this may be root."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "id").write_text(f"#!/bin/sh\necho {number}\n")
+    (programs / "id").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+
+def test_a_folder_in_tmp_is_taken_if_it_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the clients there do it: any user may have made it first, or a link that leads there until it is looked at."""
+    number = 1 << 31 | os.getpid()
+    play_user(tmp_path, monkeypatch, number)
+    folder, system = Path(f"/tmp/leeward-{number}"), "/run/leeward/leeward.sock"
+    assert system == asked(XDG_RUNTIME_DIR="/nonexistent/run")
+    folder.mkdir(0o700)
+    try:
+        with socket.socket(socket.AF_UNIX) as daemon:
+            daemon.bind(f"{folder}/leeward.sock")
+            assert f"{folder}/leeward.sock" == asked(XDG_RUNTIME_DIR="/nonexistent/run")
+            moved = folder.rename(f"{folder}-moved")
+            folder.symlink_to(moved)
+            assert system == asked(XDG_RUNTIME_DIR="/nonexistent/run")
+    finally:
+        for each in (folder, Path(f"{folder}-moved")):
+            if each.is_symlink():
+                each.unlink()
+            elif each.exists():
+                shutil.rmtree(each)
 
 
 def test_both_clients_ask_the_same_and_no_shell_changes_it() -> None:
