@@ -146,8 +146,10 @@ class DoorNodes:
         return sorted(rows, key=lambda row: -row["age"])
 
     async def _rows_of(self, name: str, client: NodeClient) -> list[dict[str, Any]]:
-        with suppress(DaemonError):  # what it had counts, until the fleet finds that it is lost, with all that it had
-            self._rows[name] = await client.sandboxes(ASK_S)
+        # Else what it had counts, until the fleet finds that it is lost, with all that it had.
+        with suppress(DaemonError, TimeoutError):
+            async with asyncio.timeout(ASK_S):  # for all pages, since others wait
+                self._rows[name] = await client.sandboxes(ASK_S)
         return self._rows.get(name, [])
 
     # --- the server -----------------------------------------------------------------

@@ -96,13 +96,18 @@ def test_who_asks_for_health_asks_the_daemon_once_a_second():
     assert ([True] * 100, 1) == asyncio.run(main())
 
 
-def test_a_node_that_does_not_list_in_time_has_what_it_had():
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_node_that_does_not_list_in_time_has_what_it_had(monkeypatch, slow):
     """Else a tenant could open more, and its connections there would be closed with their state; until it is lost."""
+    from leeward.apps.serve import nodes as module
+
     class Client:
         fails = False
 
         async def sandboxes(self, timeout):
-            if self.fails:
+            if self.fails and slow:  # one page after the other, say
+                await asyncio.Event().wait()
+            elif self.fails:
                 raise DaemonError("late")
             return [{"sandbox": "s" * 26, "age": 1.0}]
 
@@ -116,6 +121,7 @@ def test_a_node_that_does_not_list_in_time_has_what_it_had():
         up["/b"] = client
         both = await nodes.rows()
         client.fails = True
+        monkeypatch.setattr(module, "ASK_S", 0.01)
         late = await nodes.rows()
         del up["/b"]
         return both, late, await nodes.rows()
