@@ -342,7 +342,10 @@ class WireConnection:
             async with self._door.turn(self._call):
                 await self._forward(number, "execute", message)
                 for behind in job.behind:
-                    await self._forward(*behind)
+                    try:
+                        await self._forward(*behind)
+                    except ServeProblem as refused:
+                        await self._refuse(behind[0], refused)
                 await job.answered.wait()
         except (ServeProblem, asyncio.CancelledError) as error:
             if number not in self._under_way:

@@ -117,7 +117,7 @@ class Played:
         from leeward.apps.serve.tokens import ServeTenant, TenantQuota
 
         self.tenant, self.use = ServeTenant("one", "t1", TenantQuota(**quota)), Use()
-        self.turn, self.rows = asyncio.Event(), []
+        self.turn, self.turns, self.rows = asyncio.Event(), 0, []
         self._incoming, self.given, self.asked = asyncio.Queue(), [], []
         self._client, self._daemon = FrameReader(), FrameReader()
         self.reader = asyncio.StreamReader()
@@ -134,7 +134,11 @@ class Played:
     @asynccontextmanager
     async def _turn(self, call):
         await self.turn.wait()
-        yield
+        self.turns += 1
+        try:
+            yield
+        finally:
+            self.turns -= 1
 
     async def _send(self, message):
         self.given += map(decode, self._client.feed(message["bytes"]))
@@ -209,6 +213,24 @@ def test_requests_about_a_job_wait_for_its_turn_with_it():
         assert [1, 3] == [each["id"] for each in played.given]
 
     run(test)
+
+
+def test_a_job_keeps_its_turn_when_a_request_about_it_is_refused():
+    """Else who has as many calls under way as it may would run any number of jobs at once."""
+    async def test(played):
+        await played.says(id=1, op="execute", code=b"1")
+        await played.says(id=2, op="function_take", target=1)
+        await played.says(id=3, op="ping")
+        played.turn.set()
+        await settled()
+        assert ["keep_results", "ping", "execute"] == played.ops()
+        assert [(2, "busy")] == [(each["id"], each["error"]["kind"]) for each in played.given]
+        assert 1 == played.turns
+        await played.answers(1, stdout=b"")
+        assert 0 == played.turns
+        await played.answers(3)
+
+    run(test, streams=2)
 
 
 def test_a_job_that_waits_is_taken_back():
