@@ -5,8 +5,9 @@ Trust:     none in a request. To the daemon all tenants are one user: so each re
            and changed where the tenant's quota or marks belong in it. Operations that aren't named are refused.
 Holds:     a request about a sandbox that isn't the tenant's is refused as one about none. Numbers of sessions, jobs and
            files are those of one connection.
-Bounds:    requests under way, and bytes of unfinished ones, count for the tenant as calls and their bodies do; the next
-           request is read when the tenant's rate has room for it. Fresh jobs wait for a turn.
+Bounds:    requests under way, and bytes of unfinished ones, count for the tenant as calls and their bodies do, and so do
+           those of fresh jobs, by themselves. The next request is read when the tenant's rate has room for it. Fresh jobs
+           wait for a turn.
 
 Theory of operation. One task reads requests, one reads answers. A job that waits for its turn has a task, and the requests
 behind it go on, but for those about it. An answer is passed on as it came, but for a sandbox's metadata.
@@ -19,6 +20,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from starlette.routing import BaseRoute, WebSocketRoute
@@ -217,7 +219,7 @@ class WireConnection:
                 if type(number) is not int or not 0 < number < OWN:
                     raise PeerError("a request has no number")
                 try:
-                    await self._taken(number, message)
+                    await self._taken(number, message, len(payload))
                 except (ServeProblem, SandboxOver, SnapshotFailed) as refused:
                     await self._refuse(number, refused)
             use.held += reader.held - self._held
@@ -238,7 +240,7 @@ class WireConnection:
                 return
             await asyncio.sleep((1 - use.allowance) / rate)
 
-    async def _taken(self, number: int, message: Row) -> None:
+    async def _taken(self, number: int, message: Row, size: int) -> None:
         op = message.get("op")
         if not isinstance(op, str):
             raise PeerError("a request has no operation")
@@ -266,8 +268,13 @@ class WireConnection:
             return
         if op == "execute" and "session" not in message:
             self._begun(message)
+            use = self._call.use
+            if use.waiting + size > BODIES * self._call.tenant.quota.body:
+                raise busy("jobs with too many bytes run or wait at once")
+            use.waiting += size
             job = self._jobs[number] = _Job()
             job.task = asyncio.ensure_future(self._run(number, job, message))
+            job.task.add_done_callback(partial(self._over, size))
             return
         self._check_snapshot(op, message.get("snapshot"))
         if op == "sandbox_open":
@@ -287,6 +294,9 @@ class WireConnection:
         elif op not in PLAIN and op not in COUNTED and op not in ABOUT_SNAPSHOTS and op != "execute":
             raise ServeProblem(403, "this isn't for those who come from another machine")
         await self._forward(number, op, message)
+
+    def _over(self, size: int, _job: object) -> None:
+        self._call.use.waiting -= size
 
     def _check_snapshot(self, op: str, snapshot: object) -> None:
         """SnapshotFailed if *snapshot* is another tenant's; ServeProblem if one more would be too many of this one's."""

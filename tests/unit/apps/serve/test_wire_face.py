@@ -167,7 +167,9 @@ class Played:
         await test(self)
         await self._incoming.put({"type": "websocket.disconnect"})
         await asyncio.gather(running, return_exceptions=True)
-        assert (0, 0, 0, 0) == (self.use.streams, self.use.opening, self.use.snapshots, self.use.held)
+        await settled()
+        use = self.use
+        assert [0] * 5 == [use.streams, use.opening, use.snapshots, use.held, use.waiting]
 
 
 async def settled():
@@ -231,6 +233,21 @@ def test_a_job_keeps_its_turn_when_a_request_about_it_is_refused():
         await played.answers(3)
 
     run(test, streams=2)
+
+
+def test_jobs_that_wait_count_by_their_bytes():
+    """As bodies of other calls do, and not only until they have come."""
+    async def test(played):
+        for number in range(1, 6):
+            await played.says(id=number, op="execute", code=b"#" * 900)
+        assert [(5, "busy")] == [(each["id"], each["error"]["kind"]) for each in played.given]
+        played.turn.set()
+        await settled()
+        await played.answers(1, stdout=b"")
+        await played.says(id=6, op="execute", code=b"#" * 900)
+        assert 6 == played.asked[-1]["id"]
+
+    run(test, body=1000)
 
 
 def test_a_job_that_waits_is_taken_back():
