@@ -209,11 +209,28 @@ def _end(known: _Forwarded) -> None:
     shutil.rmtree(known.folder, ignore_errors=True)
 
 
-def _stop(made: subprocess.Popen[bytes]) -> None:
-    for pipe in (made.stdin, made.stdout):  # what the other end prints by now nobody reads
+def _forget() -> None:
+    """In a child of fork: each ssh is the parent's, and ends with its pipe."""
+    global _lock
+    _lock = threading.Lock()
+    for known in _forwarded.values():
+        for made in (known.ports, known.ssh):
+            _close(made)
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _close(made: subprocess.Popen[bytes] | None) -> None:
+    """Close the pipes; what the other end prints nobody reads then."""
+    for pipe in (made.stdin, made.stdout) if made is not None else ():
         with contextlib.suppress(OSError):
             assert pipe is not None
             pipe.close()
+
+
+def _stop(made: subprocess.Popen[bytes]) -> None:
+    _close(made)
     try:
         made.wait(END_S)  # the end of its input ends it, if the network goes
     except subprocess.TimeoutExpired:

@@ -89,3 +89,29 @@ def test_what_the_other_end_prints_is_no_path_that_ssh_would_change(said: str, t
     with pytest.raises(DaemonAway, match="no path of a socket"):
         over_ssh.forwarded(RemoteHost(f"ssh://{len(said)}.example"))
     assert not forwards.exists()
+
+
+def test_a_child_of_fork_keeps_no_ssh_of_its_parents(tmp_path: Path) -> None:
+    """An ssh ends with the pipe of the program that has begun it; and a thread of that is none of the child's."""
+    made = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    key = os.getpid(), "ssh://played"
+    over_ssh._forwarded[key] = over_ssh._Forwarded(made, str(tmp_path / "none"), "")
+    (goes_on, ends), (says, said) = os.pipe(), os.pipe()
+    try:
+        with over_ssh._lock:
+            child = os.fork()
+            if not child:
+                os.close(ends)
+                os.write(said, b"%d" % over_ssh._lock.acquire(blocking=False))
+                os.read(goes_on, 1)
+                os._exit(0)
+        assert b"1" == os.read(says, 1)
+        assert made.stdin is not None
+        made.stdin.close()
+        assert 0 == made.wait(10)
+    finally:
+        os.close(ends)
+        os.waitpid(child, 0)
+        over_ssh._end(over_ssh._forwarded.pop(key))
+        for fd in (goes_on, says, said):
+            os.close(fd)
