@@ -141,10 +141,17 @@ def _begin_ports(host: RemoteHost, known: _Forwarded, near: str) -> subprocess.P
     except BaseException as error:
         made.kill()
         _stop(made)
-        raise (away(host, "ssh has ended, and says why") if isinstance(error, OSError) else error) from None
+        raise _told(host, error) from None
     finally:
         late.cancel()
     return made
+
+
+def _told(host: RemoteHost, error: BaseException) -> BaseException:
+    """What a caller gets for *error*."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return away(host, "ssh takes too long")
+    return away(host, "ssh has ended, and says why") if isinstance(error, OSError) else error
 
 
 def _line(made: subprocess.Popen[bytes]) -> str:
@@ -188,7 +195,7 @@ def _forward(host: RemoteHost) -> _Forwarded:
     except BaseException as error:
         made.kill()
         _end(found)
-        raise (away(host, "ssh takes too long") if isinstance(error, subprocess.TimeoutExpired) else error) from None
+        raise _told(host, error) from None
     finally:
         late.cancel()
     return found

@@ -107,7 +107,7 @@ class RunCodeFace:
         if language == "pytest":
             files["test_main.py"], args = code.encode(), ["-q", "test_main.py", *args]
         result = await self._door.nodes.execute(
-            idempotent="idempotency-key" in call.headers, **what, stdin=stdin, args=args, files=files,
+            idempotent=bool(call.headers.get("idempotency-key")), **what, stdin=stdin, args=args, files=files,
             collect=[_exactly(name) for name in wanted], timeout=run_s,
             overflow="cut", environment=self._door.options.environment or None, profile=self._door.options.profile or None,
             deadline=run_s + _BESIDE_S, memory=memory)

@@ -115,3 +115,19 @@ def test_a_child_of_fork_keeps_no_ssh_of_its_parents(tmp_path: Path) -> None:
         over_ssh._end(over_ssh._forwarded.pop(key))
         for fd in (goes_on, says, said):
             os.close(fd)
+
+
+def test_an_ssh_that_forwards_no_port_in_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "ssh"
+    program.write_text("#!/bin/sh\ncase \"$*\" in *'-O forward'*/p:*) exec tail -f /dev/null;; *'-O forward'*) ;;\n"
+                       "*) echo /far/socket; exec cat > /dev/null;; esac\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("LEEWARD_SSH", str(program))
+    host = RemoteHost("ssh://slow.example")
+    try:
+        over_ssh.forwarded(host)
+        monkeypatch.setattr(over_ssh, "READY_S", 0.3)
+        with pytest.raises(DaemonAway, match="takes too long"):
+            over_ssh.forwarded_ports(host)
+    finally:
+        over_ssh.close()
