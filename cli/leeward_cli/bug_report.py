@@ -23,7 +23,7 @@ from leeward.apps.host import features
 from leeward.apps.host.probe import look
 from leeward.client import autostart
 from leeward.daemon import config_sources
-from leeward.errors import LeewardError
+from leeward.errors import BadRequest, LeewardError
 from leeward.spec.paths import client_socket
 from leeward_cli import logs
 from leeward_cli.click_options import SOCKET
@@ -34,12 +34,16 @@ from leeward_cli.top import look as ask
 _KEPT = ("number", "time", "kind", "outcome", "reason", "limit", "exit_code", "seconds", "memory_peak", "denied")
 #: Keys of the configuration whose values may be secret, or lead to one.
 _SECRET = re.compile(r"^(secrets|variables) = (.*)$", re.MULTILINE)
-_LOGIN = re.compile(r"(\w+://)[^/@\s\"]+@")
+#: A URL in quotes: its scheme, login, host, and the rest, which may be a token of an index or of a hook.
+_URL = re.compile(r"(\w+://)([^\"]*@)?([^\"/?#\s]*)([^\"]*)")
+#: From here on an error may quote what is wrong.
+_QUOTES = re.compile(r"['\"`]|, not ")
 
 
 def hidden(text: str) -> str:
-    """*text* of a configuration without the values of secrets and of the logins in URLs."""
-    return _LOGIN.sub(r"\1...@", _SECRET.sub(lambda found: found[0] if found[2] == "{}" else f'{found[1]} = "hidden"', text))
+    """*text* of a configuration without the values of secrets, and without all of URLs but schemes and hosts."""
+    return _URL.sub(lambda found: f"{found[1]}{'...@' if found[2] else ''}{found[3]}{found[4] and '/...'}",
+                    _SECRET.sub(lambda found: found[0] if found[2] == "{}" else f'{found[1]} = "hidden"', text))
 
 
 def report(path: str) -> dict[str, Any]:
@@ -78,9 +82,12 @@ def _doctor() -> Any:
     return as_object(features(record), record)
 
 
-def _configuration() -> list[str]:
-    """The values, without the comments."""
-    text = hidden(config_sources.print_config(config_sources.load()))
+def _configuration() -> Any:
+    """The values, without the comments; where they can't be read, which file and key has what is wrong, without that."""
+    try:
+        text = hidden(config_sources.print_config(config_sources.load()))
+    except BadRequest as error:
+        return {"error": _QUOTES.split(str(error))[0] + "..."}
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 

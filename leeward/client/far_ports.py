@@ -62,11 +62,11 @@ def serve(near: socket.socket, far: str, room: threading.Semaphore) -> None:
             found = array.array("i")
             for _, _, data in rights:
                 found.frombytes(data)
-            size = first + daemon.recv(3, socket.MSG_WAITALL)
-            near.sendall(size + daemon.recv(min(int.from_bytes(size, "big"), PIECE), socket.MSG_WAITALL))
-            daemon.close()
-            if found:
-                with socket.socket(fileno=found[0]) as server:
+            with socket.socket(fileno=found[0]) if found else near as server:
+                size = first + daemon.recv(3, socket.MSG_WAITALL)
+                near.sendall(size + daemon.recv(min(int.from_bytes(size, "big"), PIECE), socket.MSG_WAITALL))
+                daemon.close()
+                if found:
                     server.setblocking(True)
                     up = threading.Thread(target=copy, args=(near, server), daemon=True)
                     up.start()

@@ -2,8 +2,9 @@
 The way to a daemon by ssh: one ssh a host and process, which forwards the daemon's socket to one of a private folder.
 
 Ports:     the Python at the other end runs far_ports.py, whose socket is forwarded as the daemon's.
+Trust:     none in what the other end prints: ssh would put variables of this process into a path that it forwards.
 Bounds:    READY_S seconds until it is forwarded, in which ssh may ask for a password or whether it knows the host; and
-           END_S until it is killed.
+           END_S until it is killed. A line of the other end's has _LINE bytes at most.
 Ends:      with this process, however it ends: a command at the other end waits for the end of a pipe of ours.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import importlib.resources
 import os
 import shlex
@@ -32,13 +34,14 @@ from leeward.wire.replies import parse_reply
 READY_S, END_S = 120.0, 5.0
 #: The program with its options; another one by this variable.
 SSH, VARIABLE = "ssh", "LEEWARD_SSH"
-#: Bytes of one read; of the answer about a port.
-_PIECE, _ANSWER = 1 << 18, 1 << 16
+#: Bytes of one read; of the answer about a port; of a line that says a path.
+_PIECE, _ANSWER, _LINE = 1 << 18, 1 << 16, 1 << 12
 
 #: Prints the path of the socket that leeward's own clients on that machine would take, and waits. One line without a quote,
-#: which every shell passes on.
+#: which every shell passes on. In /tmp anybody may have made a folder of that name first.
 _WHERE = ('s=$LEEWARD_SOCKET; if [ -z "$s" ]; then u=$(id -u); if [ "$u" = 0 ]; then s=/run/leeward/leeward.sock; else '
-          'd=${XDG_RUNTIME_DIR:-/run/user/$u}; [ -w "$d" ] && s=$d/leeward/leeward.sock || s=/tmp/leeward-$u/leeward.sock; '
+          'd=${XDG_RUNTIME_DIR:-/run/user/$u}; [ -w "$d" ] && s=$d/leeward/leeward.sock || { d=/tmp/leeward-$u; '
+          's=$d/leeward.sock; [ -O "$d" ] && [ ! -L "$d" ] || s=/run/leeward/leeward.sock; }; '
           '[ -S "$s" ] || [ ! -S /run/leeward/leeward.sock ] || s=/run/leeward/leeward.sock; fi; fi; echo "$s"; '
           'exec cat >/dev/null')
 
@@ -130,18 +133,36 @@ def _begin_ports(host: RemoteHost, known: _Forwarded, near: str) -> subprocess.P
         assert made.stdout is not None
         made.stdin.write(f"{f'{text}{chr(10)}main({known.far!r})'!r}\n".encode())
         made.stdin.flush()
-        far = os.fsdecode(made.stdout.readline().rstrip(b"\n"))
+        far = _line(made)
         if os.path.exists(near):
             os.unlink(near)  # of one that has ended
-        if not far.startswith("/") or ":" in far or not _forwards(host, known.folder, near, far):
+        if not _is_plain(far) or not _forwards(host, known.folder, near, far):
             raise RequestRejected("ports by ssh need a python3 at the other end, which ssh can run: ssh says why it can't")
     except BaseException as error:
         made.kill()
         _stop(made)
-        raise (away(host, "ssh has ended, and says why") if isinstance(error, OSError) else error) from None
+        raise _told(host, error) from None
     finally:
         late.cancel()
     return made
+
+
+def _told(host: RemoteHost, error: BaseException) -> BaseException:
+    """What a caller gets for *error*."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return away(host, "ssh takes too long")
+    return away(host, "ssh has ended, and says why") if isinstance(error, OSError) else error
+
+
+def _line(made: subprocess.Popen[bytes]) -> str:
+    """A line of the other end's."""
+    assert made.stdout is not None
+    return os.fsdecode(made.stdout.readline(_LINE).rstrip(b"\n"))
+
+
+def _is_plain(far: str) -> bool:
+    """Whether ssh forwards this path as it is. A colon ends one, and ${VARIABLE} and %TOKEN become what they are here."""
+    return far.startswith("/") and len(far) < _LINE and not set(":$%") & set(far)
 
 
 def _forwards(host: RemoteHost, folder: str, near: str, far: str) -> bool:
@@ -164,19 +185,17 @@ def _forward(host: RemoteHost) -> _Forwarded:
     late, found = threading.Timer(READY_S, made.kill), _Forwarded(made, folder, "")
     late.start()
     try:
-        assert made.stdout is not None
-        far = unquote(parts.path) if parts.path not in ("", "/") else os.fsdecode(made.stdout.readline().rstrip(b"\n"))
-        if not far.startswith("/") or ":" in far:
+        said = _line(made)
+        far = unquote(parts.path) if parts.path not in ("", "/") else said
+        if not _is_plain(far):
             raise away(host, "ssh has ended, and says why" if not far else "no path of a socket that ssh can forward")
-        if far == unquote(parts.path):
-            made.stdout.readline()
         found.far = far
         if not _forwards(host, folder, found.near, far):
             raise away(host, "ssh forwards no socket there, and says why")
     except BaseException as error:
         made.kill()
         _end(found)
-        raise (away(host, "ssh takes too long") if isinstance(error, subprocess.TimeoutExpired) else error) from None
+        raise _told(host, error) from None
     finally:
         late.cancel()
     return found
@@ -197,12 +216,33 @@ def _end(known: _Forwarded) -> None:
     shutil.rmtree(known.folder, ignore_errors=True)
 
 
+def _forget() -> None:
+    """In a child of fork: each ssh is the parent's, and ends with its pipe."""
+    global _lock
+    _lock = threading.Lock()
+    for known in _forwarded.values():
+        for made in (known.ports, known.ssh):
+            _close(made)
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _close(made: subprocess.Popen[bytes] | None) -> None:
+    """Close the pipes; what the other end prints nobody reads then."""
+    for pipe in (made.stdin, made.stdout) if made is not None else ():
+        with contextlib.suppress(OSError):
+            assert pipe is not None
+            pipe.close()
+
+
 def _stop(made: subprocess.Popen[bytes]) -> None:
+    _close(made)
     try:
-        made.communicate(timeout=END_S)  # the end of its input ends it, if the network goes
+        made.wait(END_S)  # the end of its input ends it, if the network goes
     except subprocess.TimeoutExpired:
         made.kill()
-        made.communicate()
+        made.wait()
 
 
 class SocketWay:

@@ -6,7 +6,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from leeward.client.connecting import away
-from leeward.errors import DaemonAway, RequestRejected, SandboxOver
+from leeward.errors import Busy, DaemonAway, RequestRejected, SandboxOver
 from leeward.spec.paths import RemoteHost
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def _opened(host: RemoteHost, path: str) -> ClientConnection:
             ssl=ssl.create_default_context() if url.startswith("wss:") else None)
     except InvalidStatus as error:
         status = error.response.status_code
-        raise _Unopened(status, str(away(host, _STATUSES.get(status, f"it answers with status {status}")))) from None
+        raise _Unopened(host, status) from None
     except ssl.SSLError as error:
         raise away(host, f"its certificate isn't trusted: {getattr(error, 'verify_message', '') or error.reason}") from None
     except (WebSocketException, OSError) as error:
@@ -57,9 +57,10 @@ async def _opened(host: RemoteHost, path: str) -> ClientConnection:
 class _Unopened(DaemonAway):
     """A host that opens no WebSocket, and the status by which it says so."""
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status, self.may_have_run = status, False
+    def __init__(self, host: RemoteHost, status: int) -> None:
+        self.status, self.why = status, _STATUSES.get(status, f"it answers with status {status}")
+        super().__init__(str(away(host, self.why)))
+        self.may_have_run = False
 
 
 class WebSocketWay:
@@ -102,4 +103,6 @@ class WebSocketWay:
                 return None
             if error.status == 404:
                 raise SandboxOver("there is no such sandbox", may_have_run=False) from None
-            raise RequestRejected(str(error)) from None
+            if error.status in (429, 503):
+                raise Busy(f"the port isn't reached now: {error.why}") from None
+            raise RequestRejected(f"the port isn't reached: {error.why}") from None

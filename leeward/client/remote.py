@@ -64,28 +64,32 @@ class RemoteWay(Protocol):
 
 def connect(host: RemoteHost) -> socket.socket:
     """A socket as `connecting.connect` gives. DaemonAway if there is no way to the daemon, or no daemon."""
-    ours, theirs = socket.socketpair()
+    waiting = asyncio.run_coroutine_threadsafe(_begun(host), _loop())
     try:
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            ours.setsockopt(socket.SOL_SOCKET, option, timeval(PATIENCE_S))
-        theirs.setblocking(False)
-        waiting = asyncio.run_coroutine_threadsafe(_begun(host, theirs), _loop())
-        try:
-            waiting.result()
-        except BaseException:
-            waiting.cancel()
-            raise
+        return waiting.result()
     except BaseException:
-        ours.close()
-        theirs.close()
+        waiting.cancel()
         raise
-    return ours
 
 
-async def _begun(host: RemoteHost, theirs: socket.socket) -> None:
-    """Open a way, and pass on by it until one end has closed."""
+async def connect_async(host: RemoteHost) -> socket.socket:
+    """As `connect`. It takes no thread of the caller's loop, however long the other machine says nothing."""
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_begun(host), _loop()))
+
+
+async def _begun(host: RemoteHost) -> socket.socket:
+    """Open a way, and pass on by it until one end has closed; the client's end."""
     way = await _way(host)
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError:
+        await way.close()
+        raise
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        ours.setsockopt(socket.SOL_SOCKET, option, timeval(PATIENCE_S))
+    theirs.setblocking(False)
     _start(Relay(theirs, way).run())
+    return ours
 
 
 async def _way(host: RemoteHost) -> RemoteWay:

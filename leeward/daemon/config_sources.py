@@ -159,13 +159,16 @@ def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
 
 
 def _line_of(error: ValueError, text: str) -> str:
-    """Return the text of the line that *error* is about: the error for a repeated key doesn't name the key."""
+    """
+    Return the text of the line that *error* is about, as far as it is a key, since a value may be secret: the error for a
+    repeated key doesn't name the key.
+    """
     lines = text.rstrip().splitlines()
     words = str(error).rpartition("(at line ")[2].partition(",")[0]
     if words.endswith("(at end of document)"):
         words = str(len(lines))
     if words.isdecimal() and 0 < int(words) <= len(lines):
-        return f": {lines[int(words) - 1].strip()[:80]!r}"
+        return f": {lines[int(words) - 1].partition('=')[0].strip()[:80]!r}"
     return ""
 
 
@@ -243,7 +246,8 @@ def _checked(key: known.Key, value: Any, place: str) -> Any:
     try:
         return key.check(value)
     except ValueError as error:
-        raise _refuse(place, f"{error}, not {value!r:.60}") from None
+        # A table is one of variables, or of secrets.
+        raise _refuse(place, f"{error}" if isinstance(value, Mapping) else f"{error}, not {value!r:.60}") from None
 
 
 def _refuse(place: str, why: str) -> BadRequest:

@@ -267,7 +267,7 @@ def _secrets(value: object, place: str) -> tuple[Secret, ...]:
         source = about.get("from", "")
         kind, colon, rest = source.partition(":") if isinstance(source, str) else ("", "", "")
         if "from" in about and not (kind in ("env", "file", "command") and colon and 0 < len(rest) <= 4096):
-            raise PolicyError(_at(where, "from"), f"{brief(source, 60)} doesn't say where the value is",
+            raise PolicyError(_at(where, "from"), "this doesn't say where the value is",
                               'write "env:NAME", "file:PATH" or "command:..."')
         places = _each(about.get("in", ["header"]), _at(where, "in"), len(PLACES), _word(PLACES, "place", False))
         secrets.append(Secret(name, hosts, source, tuple(place for place in PLACES if place in places)))

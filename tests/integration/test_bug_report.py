@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from kit.live_daemon import LiveDaemon, command, environment
+from leeward_cli import bug_report
 from leeward_cli.bug_report import hidden
 
 CONFIG = """\
 pool_size = 1
-environments_index = "https://me:s3cret-login@index.example/simple"
+environments_index = "https://me:s3cret@s3cret-login@index.example/s3cret-path/simple"
 [profiles.build]
 variables = { TOKEN = "s3cret-variable" }
 [egress.api]
-allow = ["api.example:443"]
+allow = ["api.example:443", "POST https://hooks.example/s3cret-hook"]
 secrets = { KEY = { from = "command:echo s3cret-command", hosts = ["api.example:443"], in = ["header"] } }
 """
 
@@ -42,7 +43,7 @@ def test_the_report_has_what_a_fault_needs_and_no_secret(tmp_path: Path) -> None
     assert {"versions", "variables", "doctor", "configuration", "daemon", "ends"} == set(found)
     assert "LEEWARD_TOKEN" in found["variables"]
     assert "kernel" == found["doctor"]["features"][0]["name"]
-    assert 'environments_index = "https://...@index.example/simple"' in found["configuration"]
+    assert 'environments_index = "https://...@index.example/..."' in found["configuration"]
     assert ["timed_out"] == [row["outcome"] for row in found["ends"]]
     assert "pool" in str(found["daemon"])
     assert "s3cret" not in text
@@ -59,7 +60,28 @@ def test_without_a_daemon_the_rest_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("line", "shown"), [
     ('secrets = {"A" = {"from" = "env:A"}}', 'secrets = "hidden"'), ("variables = {}", "variables = {}"),
-    ('mirror = "http://u:p@h/"', 'mirror = "http://...@h/"'), ("pool_size = 1", "pool_size = 1"),
+    ('mirror = "http://u:p@h/"', 'mirror = "http://...@h/..."'), ('a = "ftp://h"', 'a = "ftp://h"'),
+    ('a = ["https://u:p/q@r s@h?key=p", "GET https://h/hook"]', 'a = ["https://...@h/...", "GET https://h/..."]'),
+    ("pool_size = 1", "pool_size = 1"),
 ])
 def test_what_is_hidden_of_a_configuration(line: str, shown: str) -> None:
     assert shown == hidden(line)
+
+
+@pytest.mark.parametrize(("text", "place"), [
+    ('[profiles.a]\nvariables = { KEY = "s3cret", N = 5 }', "profiles.a.variables: must be a table of text"),
+    ('[profiles.a]\nvariables = { KEY = "s3cret"', "Unclosed inline table (at "),
+    ('[egress.a]\nsecrets = { KEY = { from = "s3cret", hosts = ["a:1"] } }', "egress.a.secrets.KEY.from: "),
+    ('metrics = "s3cret"', "metrics: ")])
+def test_a_configuration_that_is_wrong_is_told_by_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str,
+                                                            place: str) -> None:
+    """The error that the daemon gives has what is there, which may be what nobody else is to know."""
+    file = tmp_path / ".config/leeward/config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    file.chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    told = bug_report._configuration()["error"]
+    assert place in told
+    assert str(file) in told
+    assert "s3cret" not in told

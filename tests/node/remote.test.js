@@ -4,11 +4,13 @@
 const test = require('node:test');
 const assert = require('node:assert/strict');
 const crypto = require('node:crypto');
+const fs = require('node:fs');
 const http = require('node:http');
+const path = require('node:path');
 const { connect, hostUrl, isHost } = require('../../leeward/clients/node/lib/remote.js');
 const { socketPath } = require('../../leeward/clients/node/lib/socket.js');
 const { DaemonAway, RequestRejected } = require('../../leeward/clients/node/lib/errors.js');
-const { thrown } = require('./support.js');
+const { folder, thrown } = require('./support.js');
 
 /** A server that upgrades each connection and gives it to `serve(socket, request)`; its URL. */
 async function upgrading(t, serve, accept = (key) => crypto.createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64')) {
@@ -160,4 +162,17 @@ test('a reader that is slow slows the sender', async (t) => {
   let size = first.length;
   for await (const data of stream) size += data.length;
   assert.equal(size, 4000 * 60_000);
+});
+
+test('what the other end of ssh prints is no path that ssh would change', async (t) => {
+  const here = folder(t);
+  t.after(() => { delete process.env.LEEWARD_SSH; });
+  process.env.LEEWARD_SSH = path.join(here, 'ssh');
+  for (const [number, said] of ['/run/${LEEWARD_TOKEN}', '/run/%u', '/run/a:b', `/${'a'.repeat(100000)}`].entries()) {
+    fs.writeFileSync(path.join(here, 'said'), `${said}\n`);
+    fs.writeFileSync(process.env.LEEWARD_SSH, `#!/bin/sh\ncase "$*" in *'-O forward'*) : > ${here}/forwards;; *) cat ${here}/said; exec cat > /dev/null;; esac\n`, { mode: 0o755 });
+    const error = await thrown(connect(`ssh://${number}.example`));
+    assert.match(error.message, /no path of a socket/);
+  }
+  assert.equal(fs.existsSync(path.join(here, 'forwards')), false);
 });

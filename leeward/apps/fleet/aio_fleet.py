@@ -60,6 +60,7 @@ class Member:
         status: what it has told last.
         why: why it was given up last.
         losses: how often it was lost.
+        drains: how often it was drained.
     """
 
     def __init__(self, node: Node, client: NodeClient) -> None:
@@ -68,7 +69,7 @@ class Member:
         self.open = weakref.WeakSet[OpenOnNode]()  # what nobody has any more ends by its idle time
         self.status: dict[str, Any] = {}
         self.why = ""
-        self.draining = False
+        self.draining, self.drains = False, 0
 
     @property
     def name(self) -> str:
@@ -234,7 +235,7 @@ class AsyncFleet:
         the old one is closed. Its sandbox's files aren't moved. SnapshotFailed if it can't be taken, or loaded there, by the
         name of what is different; then it goes on where it was.
         """
-        from leeward.apps.fleet.moving import moved_state  # few programs need it
+        from leeward.apps.fleet.moving import moved_state, removed  # few programs need it
 
         box = kernel._sandbox
         await to.id()
@@ -242,7 +243,7 @@ class AsyncFleet:
         try:
             made = await to.kernel(snapshot=name, same_random=True)
         finally:
-            await to._connections.call("snapshot_remove", {"snapshot": name})
+            await removed(to._connections, name)
         await kernel.close()
         return made
 
@@ -368,7 +369,7 @@ class AsyncFleet:
         self._wake(DEPTH * member.node.workers)
 
     def _begin_drain(self, member: Member, seconds: float) -> None:
-        member.draining = True
+        member.draining, member.drains = True, member.drains + 1
         if member.node.standing is NodeState.UP:
             member.node.standing = NodeState.DRAINING
         for opened in tuple(member.open):
@@ -611,7 +612,7 @@ class AsyncFleet:
         drains = status.get("drains")  # by whoever uses the node
         if drains is not None and not member.draining:
             self._begin_drain(member, float(drains))
-            self.follow(self._drained_by_others(member, float(drains)))
+            self.follow(self._drained_by_others(member, float(drains), member.drains))
         elif drains is None and member.draining:
             self._end_drain(member)
         came = node.standing is NodeState.LOST
@@ -619,9 +620,10 @@ class AsyncFleet:
             node.standing = NodeState.DRAINING if member.draining else NodeState.UP
         self._wake(DEPTH * node.workers if came else 1)
 
-    async def _drained_by_others(self, member: Member, seconds: float) -> None:
+    async def _drained_by_others(self, member: Member, seconds: float, drain: int) -> None:
         await asyncio.sleep(seconds)
-        await self._end_open(member)
+        if member.draining and drain == member.drains:  # else it was taken back
+            await self._end_open(member)
 
     async def _lose(self, member: Member, losses: int) -> None:
         """*member*, which had been lost so often before, doesn't answer: fail what waits there."""

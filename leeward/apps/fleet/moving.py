@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from leeward.client.conversation import checked
 from leeward.client.snapshot_files import facts_of
+from leeward.errors import DaemonError
 from leeward.wire.sandbox_replies import imported, piece, snapshot_facts, snapshot_needs
 
 if TYPE_CHECKING:
@@ -31,8 +33,14 @@ async def moved_state(source: Connections, target: Connections, sandbox: str, ke
                 await target.call("snapshot_write", {"snapshot": name, "data": data})
                 at += len(data)
         except BaseException:
-            await target.call("snapshot_remove", {"snapshot": name})
+            await removed(target, name)
             raise
     finally:
-        await source.call("snapshot_remove", taken)
+        await removed(source, facts["snapshot"])  # that node may be lost by now: what was read is whole
     return name
+
+
+async def removed(place: Connections, snapshot: str) -> None:
+    """Remove a snapshot that isn't needed any more, if that can be done."""
+    with suppress(DaemonError):  # it goes by itself when nobody has used it for long, or has gone
+        await place.call("snapshot_remove", {"snapshot": snapshot})

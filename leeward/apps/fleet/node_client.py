@@ -18,6 +18,7 @@ from leeward.client.aio import AsyncClient
 from leeward.client.conversation import checked
 from leeward.errors import BadReply, RequestRejected, quoted, told
 from leeward.spec.paths import RemoteHost
+from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 from leeward.wire.sandbox_replies import page
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: What the status has besides, as whole numbers.
 _COUNTS = ("queued", "sandboxes", "sessions", "max_sessions")
+#: Rows of a node's sandboxes, at most.
+_MOST = 1 << 16
 #: What the file's name has after the socket's.
 DRAIN = ".drain"
 
@@ -76,6 +79,8 @@ class NodeClient(AsyncClient):
             reply, _ = await self.ask("sandbox_list", {"after": last} if last else {}, timeout)
             more, last = checked(page, reply, last)
             found += more
+            if len(found) > _MOST or not all(map(_is_row, more)):
+                raise BadReply("the node's sandboxes aren't told as a daemon tells them")
             if not last:
                 return found
 
@@ -90,7 +95,11 @@ class NodeClient(AsyncClient):
         busy = workers.get("busy") if isinstance(workers, dict) else None
         if not all(type(count) is int for count in (capacity, busy, *(status.get(name) for name in _COUNTS))):
             raise BadReply("the daemon's status lacks what a fleet counts by; it is of another version")
-        return {**status, "version": str(about.get("version", "")), "capacity": capacity, **self._drains()}
+        state = {**status, "version": str(about.get("version", "")), "capacity": capacity, **self._drains()}
+        drains = state.get("drains", 0.0)
+        if type(drains) not in (int, float) or not 0 <= drains < float("inf"):
+            raise BadReply("the node says no seconds in which it drains")
+        return state
 
     def _drains(self) -> dict[str, float]:
         if isinstance(self.socket, RemoteHost):
@@ -119,3 +128,11 @@ class NodeClient(AsyncClient):
             pass
         except OSError as error:
             raise RequestRejected(f"{quoted(path)}: {told(error)}") from None
+
+
+def _is_row(row: Mapping[str, Any]) -> bool:
+    """Whether a row of a list has what is counted and shown by, which may be another machine's word."""
+    name, metadata, seconds = row.get("sandbox"), row.get("metadata"), [row.get("age"), row.get("left")]
+    return (type(name) is str and len(name) == ID_LENGTH and not name.strip(ID_ALPHABET) and type(metadata) is dict
+            and all(type(each) is str for each in (*metadata, *metadata.values())) and type(row.get("memory_limit")) is int
+            and all(isinstance(each, int | float) and abs(each) < 1e9 for each in seconds))

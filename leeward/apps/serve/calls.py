@@ -81,7 +81,9 @@ class Use:
     connections: int = 0
     sandboxes: int = 0  # when the daemon was last asked
     held: int = 0  # bytes of bodies
+    waiting: int = 0  # those of jobs over the wire that run or wait
     opening: int = 0  # sandboxes that the daemon is being asked for, and open sessions
+    snapshots: int = 0  # that the daemon is being asked for
     allowance: float = 0.0  # calls that may come now
     since: float = 0.0  # time.monotonic() of that figure
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # of the calls

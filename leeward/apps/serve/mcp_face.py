@@ -48,7 +48,7 @@ from leeward.apps.faces.mcp.tools import TOOLS, SandboxTools
 from leeward.apps.serve.calls import ServeCall, Use, check_values, routed
 from leeward.apps.serve.door import ANYBODY, Door
 from leeward.apps.serve.e2b.boxes import Boxes
-from leeward.apps.serve.problems import ServeProblem
+from leeward.apps.serve.problems import ServeProblem, for_caller
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.sandbox import Sandbox
 
@@ -178,8 +178,8 @@ class TenantServer:
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = ToolServer(SandboxTools(
-                partial(self._opened, key), CALL_S, Sandbox.detach if key.startswith("name") else Sandbox.close),
-                name, self._threads)
+                partial(self._opened, key), CALL_S, Sandbox.detach if key.startswith("name") else Sandbox.close,
+                for_caller), name, self._threads)
         self._known.move_to_end(key)
         while len(self._known) > MOST_KNOWN:
             await self._forget(next(iter(self._known)))

@@ -15,7 +15,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +27,11 @@ from leeward.apps.fleet.addresses import addresses_of
 from leeward.apps.fleet.aio_fleet import AsyncFleet
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
 from leeward.apps.fleet.node_client import NodeClient
+from leeward.apps.serve.problems import Unplaced
 from leeward.client.aio import AsyncClient
 from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, Busy, DaemonAway, DaemonError, SandboxOver
+from leeward.errors import BadRequest, Busy, DaemonError, SandboxOver
 from leeward.spec.outcome import Result
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class DoorNodes:
         self.fleet: AsyncFleet | None = None
         self._sockets: dict[str, str] = {}  # of nodes, by their names
         self._names: dict[str, str] = {}  # by their marks
+        self._rows: dict[str, list[dict[str, Any]]] = {}  # of each node, as it has told last
         self._told_at, self._told = float("-inf"), False
         self._asking = asyncio.Lock()
         if options.nodes is not None:
@@ -134,13 +136,21 @@ class DoorNodes:
         return node, identity[:LETTERS]
 
     async def rows(self) -> list[dict[str, Any]]:
-        """The row of each sandbox of this user, with its id here; of nodes that don't answer there are none."""
+        """The row of each sandbox of this user, with its id here, the oldest first; of nodes that are lost there are none."""
         if self.fleet is None:
             return await AsyncSandbox.list(socket=self._socket)
         nodes = await self.fleet.up()
-        found = await asyncio.gather(*map(_rows, nodes.values()))
-        return [{**row, "sandbox": row["sandbox"] + mark_of(name)}
-                for name, rows in zip(nodes, found, strict=True) for row in rows]
+        found = await asyncio.gather(*map(self._rows_of, nodes, nodes.values()))
+        rows = ({**row, "sandbox": row["sandbox"] + mark_of(name)}
+                for name, told in zip(nodes, found, strict=True) for row in told)
+        return sorted(rows, key=lambda row: -row["age"])
+
+    async def _rows_of(self, name: str, client: NodeClient) -> list[dict[str, Any]]:
+        # Else what it had counts, until the fleet finds that it is lost, with all that it had.
+        with suppress(DaemonError, TimeoutError):
+            async with asyncio.timeout(ASK_S):  # for all pages, since others wait
+                self._rows[name] = await client.sandboxes(ASK_S)
+        return self._rows.get(name, [])
 
     # --- the server -----------------------------------------------------------------
 
@@ -173,13 +183,6 @@ class DoorNodes:
             await self.fleet.close()
 
 
-async def _rows(client: NodeClient) -> list[dict[str, Any]]:
-    try:
-        return await client.sandboxes(ASK_S)
-    except DaemonError:
-        return []  # the fleet finds that it is lost, with all that it had
-
-
 @contextmanager
 def _told() -> Iterator[None]:
     """What a fleet raises beside a daemon's errors, without its nodes' names."""
@@ -190,11 +193,11 @@ def _told() -> Iterator[None]:
         text = "no node has room (" + ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items())) + ")"
         if kinds["full"]:
             raise Busy(text) from None
-        away = DaemonAway(text)
+        away = Unplaced(text)
         away.may_have_run = False
         raise away from None
     except NodeLost as error:
-        lost = DaemonAway("node_lost: the job's node doesn't answer any more" + (
+        lost = Unplaced("node_lost: the job's node doesn't answer any more" + (
             ", and it may have run: with an Idempotency-Key it is run elsewhere" if error.may_have_run else ""))
         lost.may_have_run = error.may_have_run
         raise lost from None

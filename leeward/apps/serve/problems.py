@@ -8,9 +8,11 @@ import math
 from leeward.errors import (
     BadRequest,
     Busy,
+    DaemonAway,
     DaemonError,
     Forbidden,
     LeewardError,
+    NoAnswer,
     PoolFailed,
     ProcessOver,
     QueueTimeout,
@@ -73,6 +75,19 @@ _OF_FILES = {errno.ENOENT: 404, errno.ENOTDIR: 400, errno.EISDIR: 400, errno.EEX
              errno.EROFS: 403, errno.ENOSPC: 507, errno.EDQUOT: 507, errno.EFBIG: 413}
 
 
+class Unplaced(DaemonAway):
+    """No node of a fleet takes a request, or the one that did is lost; its text names none."""
+
+
+def for_caller(error: Exception) -> Exception:
+    """*error*; one without its text, if that names the daemon's place."""
+    if isinstance(error, NoAnswer):
+        return NoAnswer("no answer from the daemon in time")
+    if isinstance(error, DaemonAway) and not isinstance(error, Unplaced):
+        return DaemonAway("no daemon answers")
+    return error
+
+
 #: Reasons of a fleet for the end of a sandbox, whose own texts name nodes.
 _OF_NODES = {"node_lost": "node_lost: the sandbox's node doesn't answer any more",
              "drained": "drained: the sandbox's node takes no work any more"}
@@ -92,7 +107,7 @@ def problem_of(error: Exception) -> ServeProblem:
     for kind, status in _KINDS:
         if isinstance(error, kind):
             text = _OF_NODES.get(error.reason) if isinstance(error, SandboxOver) else None
-            return ServeProblem(status, text or told(error), TRY_AGAIN_S if status == 503 else None)
+            return ServeProblem(status, text or told(for_caller(error)), TRY_AGAIN_S if status == 503 else None)
     if isinstance(error, TimeoutError):
         return ServeProblem(408, "this took too long")
     if isinstance(error, OSError) and error.errno is not None:

@@ -3,7 +3,8 @@ Answers to calls with an Idempotency-Key, for a client that calls again because 
 
 Holds:     a key is one tenant's, and one body's: with another body it is refused. Who calls again while the first call is
            under way waits for that, which goes on when its client goes; what fails isn't kept, so that it may be tried again.
-Bounds:    KEEP_S, and of each tenant MOST answers of MOST_BYTES together; the oldest are forgotten.
+Bounds:    KEEP_S, and of each tenant MOST answers of MOST_BYTES together; the oldest are forgotten. A body counts for its
+           tenant until the call that it began has ended.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import sys
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Coroutine, Mapping
@@ -35,9 +37,15 @@ class _Repeat:
 
 
 class Repeats:
-    """The keys of all tenants."""
+    """
+    The keys of all tenants.
 
-    def __init__(self) -> None:
+    Args:
+        failed: whether an answer is one to try again.
+    """
+
+    def __init__(self, failed: Callable[[Row], bool]) -> None:
+        self._failed = failed
         self._kept: defaultdict[str, OrderedDict[str, _Repeat]] = defaultdict(OrderedDict)  # by tenant
 
     async def once(self, call: ServeCall, fields: Row, work: Callable[[], Coroutine[Any, Any, Row]]) -> Row:
@@ -54,18 +62,27 @@ class Repeats:
         if found is None:
             found = kept[key] = _Repeat(body, asyncio.ensure_future(work()))
             call.use.tasks.add(found.task)  # a revoked token ends it
-            found.task.add_done_callback(lambda task: self._ended(call, key, task))
+            held, call.held = call.held, 0
+            found.task.add_done_callback(lambda task: self._ended(call, key, held, task))
         elif found.body != body:
             raise ServeProblem(422, "this Idempotency-Key was used for another request")
         return await asyncio.shield(found.task)
 
-    def _ended(self, call: ServeCall, key: str, task: asyncio.Task[Row]) -> None:
+    async def forget(self) -> None:
+        """Forget what is too old, also of tenants who don't call any more."""
+        for tenant, kept in list(self._kept.items()):
+            self._forget_old(kept)
+            if not kept:
+                del self._kept[tenant]
+
+    def _ended(self, call: ServeCall, key: str, held: int, task: asyncio.Task[Row]) -> None:
         call.use.tasks.discard(task)
+        call.use.held -= held
         kept = self._kept[call.tenant.id]
         found = kept.get(key)
         if found is None or found.task is not task:
             return
-        if task.cancelled() or task.exception() is not None:
+        if task.cancelled() or task.exception() is not None or self._failed(task.result()):
             del kept[key]
         else:
             found.ended, found.size = time.monotonic(), _size(task.result())
@@ -80,8 +97,7 @@ class Repeats:
 
 
 def _size(value: object) -> int:
-    if isinstance(value, (str, bytes)):
-        return len(value)
+    """The bytes of memory that an answer has."""
     if isinstance(value, Mapping):
-        return sum(len(name) + _size(each) for name, each in value.items())
-    return sum(map(_size, value)) if isinstance(value, list) else 8
+        return sys.getsizeof(value) + sum(sys.getsizeof(name) + _size(each) for name, each in value.items())
+    return sys.getsizeof(value) + (sum(map(_size, value)) if isinstance(value, list) else 0)

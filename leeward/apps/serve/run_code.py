@@ -35,6 +35,8 @@ from leeward.spec.outcome import Outcome, Result
 RUN_S, CELLS_S = 10.0, 45.0
 #: Cells of a notebook; files of a request and of an answer: at most.
 MOST_CELLS, MOST_FILES = 256, 256
+#: Lines of a traceback, at most; the last one has the rest.
+MOST_LINES = 1000
 #: Bytes of a request, which is read as a whole; of an answer; of an answer's files in one piece: at most.
 MOST_REQUEST, MOST_ANSWER, PIECE = 16 << 20, 16 << 20, 3 << 18
 #: Seconds that a sandbox or a job may take beside the program's own time.
@@ -57,7 +59,9 @@ def refused(problem: ServeProblem) -> Response:
 
 class RunCodeFace:
     def __init__(self, door: Door) -> None:
-        self._door, self._offered, self._repeats = door, offered(), Repeats()
+        self._door, self._offered = door, offered()
+        self._repeats = Repeats(lambda row: row["status"] == "SandboxError")
+        door.regularly.append(self._repeats.forget)
 
     async def run_code(self, call: ServeCall) -> Response | AnswerStream:
         return await self._judged(call, self._run, {"compile_result": None, "run_result": None})
@@ -103,7 +107,7 @@ class RunCodeFace:
         if language == "pytest":
             files["test_main.py"], args = code.encode(), ["-q", "test_main.py", *args]
         result = await self._door.nodes.execute(
-            idempotent="idempotency-key" in call.headers, **what, stdin=stdin, args=args, files=files,
+            idempotent=bool(call.headers.get("idempotency-key")), **what, stdin=stdin, args=args, files=files,
             collect=[_exactly(name) for name in wanted], timeout=run_s,
             overflow="cut", environment=self._door.options.environment or None, profile=self._door.options.profile or None,
             deadline=run_s + _BESIDE_S, memory=memory)
@@ -242,10 +246,16 @@ def ran(result: Result) -> Row:
 def cell_row(result: Result) -> Row:
     error = result.error
     errors = [] if error is None else [
-        {"ename": error.type, "evalue": error.message, "traceback": error.traceback.splitlines()}]
+        {"ename": error.type, "evalue": error.message, "traceback": lines_of(error.traceback)}]
     shown = [{kind: encoded(data) if isinstance(data, bytes) else data for kind, data in each.items()}
              for each in result.results]
     return {"stdout": result.stdout_text, "stderr": result.stderr_text, "display": shown, "error": errors}
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, no more than MOST_LINES: each takes time and memory beyond its characters."""
+    lines = text.splitlines()
+    return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES - 1], "\n".join(lines[MOST_LINES - 1:])]
 
 
 def encoded(data: bytes) -> str:
@@ -254,7 +264,8 @@ def encoded(data: bytes) -> str:
 
 def size_of(result: Result) -> int:
     """The bytes that a cell has said and shown."""
-    return len(result.stdout) + len(result.stderr) + sum(len(data) for each in result.results for data in each.values())
+    said = len(result.stdout) + len(result.stderr) + sum(len(data) for each in result.results for data in each.values())
+    return said + (len(result.error.message) + len(result.error.traceback) if result.error else 0)
 
 
 async def fetched(box: AsyncSandbox, wanted: list[str]) -> dict[str, bytes]:

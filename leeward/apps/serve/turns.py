@@ -44,7 +44,7 @@ class Turns:
 
     def __init__(self, at_once: int, wait_s: float, processors: int | None = None) -> None:
         self._at_once, self._free, self.wait_s = at_once, at_once, wait_s
-        self._processors = processors or at_once
+        self._processors = processors
         self._waiting: OrderedDict[str, deque[asyncio.Future[float]]] = OrderedDict()  # by tenant; the next one first
         self._count = 0
         self._running: defaultdict[str, list[float]] = defaultdict(list)  # by tenant: when its jobs began
@@ -87,7 +87,8 @@ class Turns:
         new = sum(began > now - BRIEF_S for began in running)
         if waited:
             new += sum(until > now for until in self._cleared.get(tenant, ()))
-        return len(running) < math.ceil(self._at_once / tenants) and new < math.ceil(self._processors / tenants)
+        return (len(running) < math.ceil(self._at_once / tenants)
+                and new < math.ceil((self._processors or self._at_once) / tenants))
 
     def _begin(self, tenant: str) -> float:
         self._free -= 1

@@ -5,8 +5,9 @@ Trust:     none in a request. To the daemon all tenants are one user: so each re
            and changed where the tenant's quota or marks belong in it. Operations that aren't named are refused.
 Holds:     a request about a sandbox that isn't the tenant's is refused as one about none. Numbers of sessions, jobs and
            files are those of one connection.
-Bounds:    requests under way, and bytes of unfinished ones, count for the tenant as calls and their bodies do; the next
-           request is read when the tenant's rate has room for it. Fresh jobs wait for a turn.
+Bounds:    requests under way, and bytes of unfinished ones, count for the tenant as calls and their bodies do, and so do
+           those of fresh jobs, by themselves. The next request is read when the tenant's rate has room for it. Fresh jobs
+           wait for a turn.
 
 Theory of operation. One task reads requests, one reads answers. A job that waits for its turn has a task, and the requests
 behind it go on, but for those about it. An answer is passed on as it came, but for a sandbox's metadata.
@@ -19,6 +20,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from starlette.routing import BaseRoute, WebSocketRoute
@@ -70,6 +72,9 @@ COUNTED = frozenset({"sandbox_open", "session_open"})
 ABOUT_SANDBOXES = frozenset(op for op, found in OPERATIONS.items() if issubclass(found.kind, SandboxRequest))
 #: Those about snapshots, which belong to the tenant whose kernel was taken, until the server is started anew.
 ABOUT_SNAPSHOTS = frozenset({"snapshot_list", "snapshot_info", "snapshot_remove"})
+
+#: The fields with what a request is about, where its answer changes what counts.
+_ABOUT = {"session_close": "session", "snapshot_remove": "snapshot"}
 
 #: Refusals by a problem's status; RequestRejected for others.
 _KINDS: dict[int, type[Refused]] = {403: Forbidden, 429: Busy, 503: Busy, 504: QueueTimeout}
@@ -161,17 +166,24 @@ class _Job:
     behind: list[tuple[int, str, Row]] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Asked:
+    """A request that the daemon has: its operation, when it began, and what it is about, for its answer."""
+
+    op: str
+    begun: float
+    about: Any
+
+
 class WireConnection:
     """One client's connection, and the one to the daemon for it."""
 
     def __init__(self, face: WireFace, door: Door, call: SocketCall, reader: asyncio.StreamReader,
                  writer: asyncio.StreamWriter) -> None:
         self._face, self._door, self._call, self._reader, self._writer = face, door, call, reader, writer
-        self._under_way: dict[int, tuple[str, float]] = {}  # the operation and its time, by the number of the request
+        self._under_way: dict[int, _Asked] = {}  # by the number of the request
         self._jobs: dict[int, _Job] = {}  # those with turns, or waiting for one
-        self._sessions = set[str]()  # that are open
-        self._closing: dict[int, str] = {}  # the session by the number of the request to close it
-        self._listed: dict[int, frozenset[str]] = {}  # the snapshots that were known, by the number of a request to list them
+        self._sessions = set[int]()  # that are open
         self._held = 0
 
     async def run(self) -> None:
@@ -186,9 +198,13 @@ class WireConnection:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._call.use.streams -= len(self._under_way)
-            self._call.use.opening -= len(self._sessions) + sum(op in COUNTED for op, _ in self._under_way.values())
-            self._call.use.held -= self._held
+            use, ops = self._call.use, [each.op for each in self._under_way.values()]
+            use.streams -= len(ops)
+            use.opening -= len(self._sessions) + sum(op in COUNTED for op in ops)
+            use.snapshots -= ops.count("kernel_snapshot")
+            use.held -= self._held
+            if "sandbox_open" in ops:
+                self._door.boxes.doubt()  # the daemon may have opened it
 
     # --- requests -------------------------------------------------------------------
 
@@ -203,7 +219,7 @@ class WireConnection:
                 if type(number) is not int or not 0 < number < OWN:
                     raise PeerError("a request has no number")
                 try:
-                    await self._taken(number, message)
+                    await self._taken(number, message, len(payload))
                 except (ServeProblem, SandboxOver, SnapshotFailed) as refused:
                     await self._refuse(number, refused)
             use.held += reader.held - self._held
@@ -224,7 +240,7 @@ class WireConnection:
                 return
             await asyncio.sleep((1 - use.allowance) / rate)
 
-    async def _taken(self, number: int, message: Row) -> None:
+    async def _taken(self, number: int, message: Row, size: int) -> None:
         op = message.get("op")
         if not isinstance(op, str):
             raise PeerError("a request has no operation")
@@ -252,9 +268,15 @@ class WireConnection:
             return
         if op == "execute" and "session" not in message:
             self._begun(message)
+            use = self._call.use
+            if use.waiting + size > BODIES * self._call.tenant.quota.body:
+                raise busy("jobs with too many bytes run or wait at once")
+            use.waiting += size
             job = self._jobs[number] = _Job()
             job.task = asyncio.ensure_future(self._run(number, job, message))
+            job.task.add_done_callback(partial(self._over, size))
             return
+        self._check_snapshot(op, message.get("snapshot"))
         if op == "sandbox_open":
             await self._opening(message)
         elif op == "session_open":
@@ -262,8 +284,6 @@ class WireConnection:
             await self._door.boxes.seat(self._call.tenant, self._call.use)
         elif op == "sandbox_extend":
             self._lasting(message)
-        elif op == "session_close":
-            self._closing[number] = str(message.get("session"))
         if op in ABOUT_SANDBOXES:
             sandbox = message.get("sandbox")
             if not isinstance(sandbox, str) or not await self._face.owns(self._call.tenant, sandbox):
@@ -273,20 +293,19 @@ class WireConnection:
                 raise SandboxOver("there is no such sandbox to copy from", may_have_run=False)
         elif op not in PLAIN and op not in COUNTED and op not in ABOUT_SNAPSHOTS and op != "execute":
             raise ServeProblem(403, "this isn't for those who come from another machine")
-        self._check_snapshot(number, op, message.get("snapshot"))
         await self._forward(number, op, message)
 
-    def _check_snapshot(self, number: int, op: str, snapshot: object) -> None:
+    def _over(self, size: int, _job: object) -> None:
+        self._call.use.waiting -= size
+
+    def _check_snapshot(self, op: str, snapshot: object) -> None:
         """SnapshotFailed if *snapshot* is another tenant's; ServeProblem if one more would be too many of this one's."""
-        found, tenant = self._face.snapshots, self._call.tenant
+        found, tenant, use = self._face.snapshots, self._call.tenant, self._call.use
         if snapshot not in (None, "") and (not isinstance(snapshot, str) or found.get(snapshot) != tenant.id):
             raise SnapshotFailed("you have no such snapshot")
-        if op == "kernel_snapshot" and sum(each == tenant.id for each in found.values()) >= tenant.quota.sandboxes:
+        has = use.snapshots + sum(each == tenant.id for each in found.values())
+        if op == "kernel_snapshot" and has >= tenant.quota.sandboxes:
             raise busy(f"you have {tenant.quota.sandboxes} snapshots, as many as are allowed at once: remove one")
-        if op == "snapshot_remove" and isinstance(snapshot, str):
-            found.pop(snapshot)
-        elif op == "snapshot_list":
-            self._listed[number] = frozenset(found)
 
     def _begun(self, message: Row) -> None:
         """Put the tenant's quota into a request that begins something, and the server's environment."""
@@ -333,7 +352,10 @@ class WireConnection:
             async with self._door.turn(self._call):
                 await self._forward(number, "execute", message)
                 for behind in job.behind:
-                    await self._forward(*behind)
+                    try:
+                        await self._forward(*behind)
+                    except ServeProblem as refused:
+                        await self._refuse(behind[0], refused)
                 await job.answered.wait()
         except (ServeProblem, asyncio.CancelledError) as error:
             if number not in self._under_way:
@@ -352,7 +374,9 @@ class WireConnection:
                 use.opening -= 1
             raise busy(f"{most} calls are under way, as many as are allowed at once")
         use.streams += 1
-        self._under_way[number] = op, time.monotonic()
+        use.snapshots += op == "kernel_snapshot"
+        about = frozenset(self._face.snapshots) if op == "snapshot_list" else message.get(_ABOUT.get(op, ""))
+        self._under_way[number] = _Asked(op, time.monotonic(), about)
         await self._send(message)
 
     async def _send(self, message: Mapping[str, Any]) -> None:
@@ -369,33 +393,36 @@ class WireConnection:
                 number: int = message["id"]
                 if number == OWN:
                     continue
-                op, begun = self._under_way.pop(number, ("", 0.0))
-                if op:
+                asked = self._under_way.pop(number, _Asked("", 0.0, None))
+                if asked.op:
                     self._call.use.streams -= 1
-                    tell(tenant=self._call.tenant.name, call=f"leeward {op}", status=200 if "ok" in message else 400,
-                         seconds=round(time.monotonic() - begun, 6))
+                    tell(tenant=self._call.tenant.name, call=f"leeward {asked.op}", status=200 if "ok" in message else 400,
+                         seconds=round(time.monotonic() - asked.begun, 6))
                 if number in self._jobs:
                     self._jobs[number].answered.set()
-                self._count(number, op, message.get("ok"))
-                changed = self._shown(op, message.get("ok"))
+                self._count(asked, message)
+                changed = self._shown(asked.op, message.get("ok"))
                 await self._give_bytes(frame(payload) if changed is None else encode({**message, "ok": changed}))
 
-    def _count(self, number: int, op: str, ok: Any) -> None:
-        use = self._call.use
+    def _count(self, asked: _Asked, message: Row) -> None:
+        use, op, ok, known = self._call.use, asked.op, message.get("ok"), self._face.snapshots
+        use.snapshots -= op == "kernel_snapshot"
         if op == "session_open" and ok is not None:
-            self._sessions.add(str(ok["session"]))  # it counts until it is closed, or the connection
+            self._sessions.add(ok["session"])  # it counts until it is closed, or the connection
         elif op in COUNTED:
             use.opening -= 1
             if ok is not None:
                 self._door.boxes.opened(self._call.tenant, ok["sandbox"])
                 self._face.add(self._call.tenant, ok["sandbox"])
         elif op == "kernel_snapshot" and ok is not None:
-            self._face.snapshots[ok["snapshot"]] = self._call.tenant.id
+            known[ok["snapshot"]] = self._call.tenant.id
         elif op == "snapshot_list" and ok is not None:
-            for gone in self._listed.pop(number) - {row["snapshot"] for row in ok["snapshots"]}:
-                self._face.snapshots.pop(gone, None)
-        elif (closed := self._closing.pop(number, "")) in self._sessions and ok is not None:
-            self._sessions.remove(closed)
+            for gone in asked.about - {row["snapshot"] for row in ok["snapshots"]}:
+                known.pop(gone, None)
+        elif op == "snapshot_remove" and (ok is not None or message["error"]["kind"] == SnapshotFailed.kind):
+            known.pop(asked.about, None)  # it is removed, or was before
+        elif op == "session_close" and ok is not None and type(asked.about) is int and asked.about in self._sessions:
+            self._sessions.remove(asked.about)
             use.opening -= 1
 
     def _shown(self, op: str, ok: Any) -> Row | None:

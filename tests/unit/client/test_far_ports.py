@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 
-from leeward.client.far_ports import PIECE, copy, whole
+from leeward.client.far_ports import PIECE, copy, serve, whole
 
 
 @pytest.mark.parametrize(("sent", "found"), [
@@ -31,3 +32,25 @@ def test_an_end_of_one_direction_is_passed_on():
         assert b"" == server.recv(100)
         server.sendall(b"answered")  # the other one goes on
         assert b"answered" == far.recv(100)
+
+
+def test_a_client_that_goes_leaves_no_socket_of_a_server_open(tmp_path):
+    """The server's socket comes with the answer, which can't be passed on then."""
+    ours, theirs = socket.socketpair()
+    inside, given = socket.socketpair()
+    with socket.socket(socket.AF_UNIX) as daemon, inside:
+        daemon.bind(str(tmp_path / "s"))
+        daemon.listen()
+        ours.sendall(b"\0\0\0\1a")
+        room = threading.Semaphore(0)
+        serving = threading.Thread(target=serve, args=(theirs, str(tmp_path / "s"), room))
+        serving.start()
+        made, _ = daemon.accept()
+        with made, given:
+            assert b"\0\0\0\1a" == made.recv(100)
+            ours.close()
+            socket.send_fds(made, [b"\0\0\0\1b"], [given.fileno()])
+        serving.join(30)
+        inside.settimeout(0)
+        assert b"" == inside.recv(1)  # else BlockingIOError
+        assert room.acquire(blocking=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from kit.features import ROOT
+from leeward.client import over_ssh
 from leeward.client.over_ssh import _WHERE
-from leeward.spec.paths import default_socket
+from leeward.errors import DaemonAway
+from leeward.spec.paths import RemoteHost, default_socket
 
 
 def asked(**variables: str) -> str:
@@ -27,22 +30,104 @@ def test_it_is_the_one_that_clients_there_take(tmp_path: Path) -> None:
 
 
 def test_another_user_is_led_to_its_own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`id` is played, since this may be root."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "id").write_text("#!/bin/sh\necho 4242\n")
-    (programs / "id").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    play_user(tmp_path, monkeypatch, 4242)
     runtime = tmp_path / "run"
     (runtime / "leeward").mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as daemon:
         daemon.bind(str(runtime / "leeward" / "leeward.sock"))
         assert f"{runtime}/leeward/leeward.sock" == asked(XDG_RUNTIME_DIR=str(runtime))
-    if not os.path.exists("/run/leeward/leeward.sock"):
-        assert "/tmp/leeward-4242/leeward.sock" == asked(XDG_RUNTIME_DIR="/nonexistent/run")
+
+
+def play_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let `id` say this number, since this may be root."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "id").write_text(f"#!/bin/sh\necho {number}\n")
+    (programs / "id").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+
+def test_a_folder_in_tmp_is_taken_if_it_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the clients there do it: any user may have made it first, or a link that leads there until it is looked at."""
+    number = 1 << 31 | os.getpid()
+    play_user(tmp_path, monkeypatch, number)
+    folder, system = Path(f"/tmp/leeward-{number}"), "/run/leeward/leeward.sock"
+    assert system == asked(XDG_RUNTIME_DIR="/nonexistent/run")
+    folder.mkdir(0o700)
+    try:
+        with socket.socket(socket.AF_UNIX) as daemon:
+            daemon.bind(f"{folder}/leeward.sock")
+            assert f"{folder}/leeward.sock" == asked(XDG_RUNTIME_DIR="/nonexistent/run")
+            moved = folder.rename(f"{folder}-moved")
+            folder.symlink_to(moved)
+            assert system == asked(XDG_RUNTIME_DIR="/nonexistent/run")
+    finally:
+        for each in (folder, Path(f"{folder}-moved")):
+            if each.is_symlink():
+                each.unlink()
+            elif each.exists():
+                shutil.rmtree(each)
 
 
 def test_both_clients_ask_the_same_and_no_shell_changes_it() -> None:
     text = (ROOT / "leeward/clients/node/lib/remote.js").read_text()
     assert _WHERE in text.replace("'\n  + '", "")
     assert not {"'", "\n"} & set(_WHERE)
+
+
+@pytest.mark.parametrize("said", ["/run/${LEEWARD_TOKEN}", "/run/%u", "/run/a:b", "relative", "/" + "a" * 100_000])
+def test_what_the_other_end_prints_is_no_path_that_ssh_would_change(said: str, tmp_path: Path,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    """ssh replaces variables and tokens in it by what they are here, and then tells the result to the other end."""
+    program, forwards = tmp_path / "ssh", tmp_path / "forwards"
+    (tmp_path / "said").write_text(said)
+    program.write_text(f"#!/bin/sh\ncase \"$*\" in *'-O forward'*) echo \"$*\" >> {forwards};; *) cat {tmp_path}/said"
+                       + ("" if len(said) > 1000 else "; echo") + "; exec cat > /dev/null;; esac\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("LEEWARD_SSH", str(program))
+    monkeypatch.setattr(over_ssh, "READY_S", 20.0)
+    with pytest.raises(DaemonAway, match="no path of a socket"):
+        over_ssh.forwarded(RemoteHost(f"ssh://{len(said)}.example"))
+    assert not forwards.exists()
+
+
+def test_a_child_of_fork_keeps_no_ssh_of_its_parents(tmp_path: Path) -> None:
+    """An ssh ends with the pipe of the program that has begun it; and a thread of that is none of the child's."""
+    made = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    key = os.getpid(), "ssh://played"
+    over_ssh._forwarded[key] = over_ssh._Forwarded(made, str(tmp_path / "none"), "")
+    (goes_on, ends), (says, said) = os.pipe(), os.pipe()
+    try:
+        with over_ssh._lock:
+            child = os.fork()
+            if not child:
+                os.close(ends)
+                os.write(said, b"%d" % over_ssh._lock.acquire(blocking=False))
+                os.read(goes_on, 1)
+                os._exit(0)
+        assert b"1" == os.read(says, 1)
+        assert made.stdin is not None
+        made.stdin.close()
+        assert 0 == made.wait(10)
+    finally:
+        os.close(ends)
+        os.waitpid(child, 0)
+        over_ssh._end(over_ssh._forwarded.pop(key))
+        for fd in (goes_on, says, said):
+            os.close(fd)
+
+
+def test_an_ssh_that_forwards_no_port_in_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "ssh"
+    program.write_text("#!/bin/sh\ncase \"$*\" in *'-O forward'*/p:*) exec tail -f /dev/null;; *'-O forward'*) ;;\n"
+                       "*) echo /far/socket; exec cat > /dev/null;; esac\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("LEEWARD_SSH", str(program))
+    host = RemoteHost("ssh://slow.example")
+    try:
+        over_ssh.forwarded(host)
+        monkeypatch.setattr(over_ssh, "READY_S", 0.3)
+        with pytest.raises(DaemonAway, match="takes too long"):
+            over_ssh.forwarded_ports(host)
+    finally:
+        over_ssh.close()

@@ -6,16 +6,18 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from kit.unclosed import close_garbage
+from leeward.apps.fleet.node_client import NodeClient
 from leeward.client import remote
 from leeward.client.connecting import away
 from leeward.client.connection import BlockingConnection
 from leeward.client.remote import FIRST, Relay, places_of
-from leeward.errors import DaemonAway, RequestRejected
+from leeward.errors import DaemonAway, NoAnswer, RequestRejected
 from leeward.spec.paths import RemoteHost
 from leeward.wire.frames import FrameReader, decode, encode
 from leeward.wire.replies import Reply
@@ -145,3 +147,20 @@ def test_relays_own_what_they_were_given() -> None:
         assert -1 == theirs.fileno()
 
     asyncio.run(main())
+
+
+@pytest.mark.needs("extra-serve")
+def test_a_machine_that_says_nothing_keeps_no_thread_of_the_program() -> None:
+    """Whoever has many such nodes asks each of them again and again, and needs threads for other work."""
+    async def main() -> list[object]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            client = NodeClient(RemoteHost(f"http://127.0.0.1:{silent.getsockname()[1]}", ""))
+            for _ in range(3):
+                with pytest.raises(NoAnswer):
+                    await client.state(0.1)
+            found = await asyncio.wait_for(asyncio.to_thread(lambda: 42), 5)
+            await client.close()
+            return [found, len(remote._tasks)]
+
+    assert [42, 0] == asyncio.run(main())

@@ -183,3 +183,16 @@ def test_the_home_of_another_user_is_not_read(tmp_path: Path) -> None:
 
     assert 3 == load(environ=mine, uid=os.geteuid(), system_file="/none").pool_size  # control
     assert 4 == load(environ=mine, uid=os.geteuid() + 1, system_file="/none").pool_size
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ('[profiles.a]\nvariables = { KEY = "s3cret", N = 5 }', "variables: must be a table of text"),
+    ('[profiles.a.variables]\nA = "1"\nA = "s3cret"', "(at end of document): 'A'"),
+    ('[egress.a]\nsecrets = { KEY = { from = "s3cret", hosts = ["a:1"] } }', "secrets.KEY.from: ")])
+def test_an_error_has_no_value_of_a_secret(home: Path, text: str, says: str) -> None:
+    """It is in the daemon's log, too."""
+    written(home / ".config/leeward/config.toml", text)
+    with pytest.raises(BadRequest) as refused:
+        loaded(home)
+    assert says in str(refused.value)
+    assert "s3cret" not in str(refused.value)

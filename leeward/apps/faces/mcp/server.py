@@ -182,7 +182,7 @@ class ToolServer:
         try:
             return await anyio.to_thread.run_sync(what, *given, limiter=self._threads)
         except (LeewardError, OSError, ValueError) as error:
-            raise MCPError(NOT_FOUND, told(error)) from None
+            raise MCPError(NOT_FOUND, told(self.tools.told_as(error))) from None
 
 
 async def _told_until(over: anyio.Event, context: Context) -> None:

@@ -128,11 +128,13 @@ class SandboxTools:
     The tools on one sandbox, each of *timeout* seconds at most.
 
     *open_sandbox* makes a sandbox, without opening it, and what protects its folder, if anything does; *end* closes it.
+    *told_as* is the error that a model is told of in place of one.
     """
 
     def __init__(self, open_sandbox: Callable[[], tuple[Sandbox, FolderGuard | None]], timeout: float,
-                 end: Callable[[Sandbox], object] = lambda box: box.close()) -> None:
-        self._open, self._timeout, self._end = open_sandbox, timeout, end
+                 end: Callable[[Sandbox], object] = lambda box: box.close(),
+                 told_as: Callable[[Exception], Exception] = lambda error: error) -> None:
+        self._open, self._timeout, self._end, self.told_as = open_sandbox, timeout, end, told_as
         self._lock = threading.Lock()
         self._python = threading.Lock()
         self._box: Sandbox | None = None
@@ -150,7 +152,7 @@ class SandboxTools:
             text, failed = f"{error}. Its files and variables are lost; the next call opens a new one.", True
             said = self._forget(box)
         except (LeewardError, OSError, ValueError) as error:
-            text, failed = told_with_type(error), True
+            text, failed = told_with_type(self.told_as(error)), True
             said = self._put_away(box)
         else:
             said = self._put_away(box)

@@ -104,7 +104,8 @@ class Boxes:
         self._kept: OrderedDict[str, OpenBox] = OrderedDict()
         self._opening: dict[tuple[str, str], asyncio.Future[OpenBox]] = {}  # by tenant and key
         self._listed: list[dict[str, Any]] | None = None
-        self._listed_at = self._asked_at = float("-inf")
+        self._listed_at = self._asked_at = self._doubted_at = float("-inf")
+        self._listing = asyncio.Lock()
         self._since: dict[str, str] = {}  # the tenants of sandboxes opened since that list was asked for, by id
         self._homes: dict[tuple[str, str], tuple[str, float]] = {}  # by node and profile, and until when that is believed
         door.regularly.append(self._all)
@@ -156,7 +157,7 @@ class Boxes:
         use.opening += 1
         try:
             # Up to here what the other servers have opened meanwhile is no more than the rest.
-            if self._listed is None or (1 + self._door.tokens.servers) * (
+            if self._listed is None or self._asked_at <= self._doubted_at or (1 + self._door.tokens.servers) * (
                     self._count(tenant) + use.opening) > tenant.quota.sandboxes:
                 await self._all()
             if self._count(tenant) + use.opening > tenant.quota.sandboxes:
@@ -169,6 +170,10 @@ class Boxes:
         """There is another sandbox, which the last list doesn't have."""
         self._since[identity] = tenant.id
         self._listed_at = float("-inf")
+
+    def doubt(self) -> None:
+        """There may be more sandboxes than those that were told of: ask before another one is opened."""
+        self._doubted_at = time.monotonic()
 
     def _count(self, tenant: ServeTenant) -> int:
         """How many sandboxes of a tenant may be open, and not fewer than are: by the last list, and what was opened since."""
@@ -203,7 +208,11 @@ class Boxes:
     async def _attached(self, identity: str) -> OpenBox:
         try:
             box = await self._door.nodes.attach(identity)
-            metadata = (await box.info())["metadata"]
+            try:
+                metadata = (await box.info())["metadata"]
+            except BaseException:
+                await box.detach()
+                raise
         except RequestRejected:
             raise missing("The sandbox was not found") from None
         except SandboxOver as error:
@@ -275,8 +284,9 @@ class Boxes:
 
     async def ids(self) -> list[str]:
         """The ids of all tenants' sandboxes, perhaps as they were _LIST_S seconds ago."""
-        if time.monotonic() - self._listed_at > _LIST_S:
-            await self._all()
+        async with self._listing:  # anybody may ask
+            if time.monotonic() - self._listed_at > _LIST_S:
+                await self._all()
         return [row["sandbox"] for row in self._listed or () if _TENANT in row["metadata"]]
 
     async def _all(self) -> list[dict[str, Any]]:

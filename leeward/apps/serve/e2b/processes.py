@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from leeward.apps.serve.problems import ServeProblem, missing
+from leeward.apps.serve.problems import ServeProblem, for_caller, missing
 from leeward.client.aio_process import AsyncProcess
 from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.errors import DaemonError, SandboxOver, told
@@ -163,7 +163,7 @@ class ProcessTable:
         except SandboxOver:
             await served.tell(ServeProblem(503, "the sandbox was killed or reached its end of life"))
         except DaemonError as error:
-            await served.tell(ServeProblem(503, told(error)))
+            await served.tell(ServeProblem(503, told(for_caller(error))))
         finally:
             if served.timer is not None:
                 served.timer.cancel()

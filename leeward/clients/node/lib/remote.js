@@ -21,6 +21,8 @@ const MOST_MESSAGE = 1 << 20;
 const OPEN_MS = 15000;
 /** Milliseconds until ssh has forwarded the socket, in which it may ask for a password. */
 const SSH_MS = 120000;
+/** Characters of the line in which the other end says a path. */
+const MOST_LINE = 4096;
 const STATUSES = {
   401: 'it wants another token: the option token, or LEEWARD_TOKEN', 404: 'it serves no `leeward serve leeward`',
   421: "it doesn't have this name: `leeward serve --name`", 429: 'the token has as many connections as it may',
@@ -201,7 +203,8 @@ class MessageStream extends Duplex {
 
 /** Prints the path of the socket that leeward's clients on that machine would take, and waits; as over_ssh.py has it. */
 const WHERE = 's=$LEEWARD_SOCKET; if [ -z "$s" ]; then u=$(id -u); if [ "$u" = 0 ]; then s=/run/leeward/leeward.sock; else '
-  + 'd=${XDG_RUNTIME_DIR:-/run/user/$u}; [ -w "$d" ] && s=$d/leeward/leeward.sock || s=/tmp/leeward-$u/leeward.sock; '
+  + 'd=${XDG_RUNTIME_DIR:-/run/user/$u}; [ -w "$d" ] && s=$d/leeward/leeward.sock || { d=/tmp/leeward-$u; '
+  + 's=$d/leeward.sock; [ -O "$d" ] && [ ! -L "$d" ] || s=/run/leeward/leeward.sock; }; '
   + '[ -S "$s" ] || [ ! -S /run/leeward/leeward.sock ] || s=/run/leeward/leeward.sock; fi; fi; echo "$s"; exec cat >/dev/null';
 
 const forwarded = new Map(); // by host: a promise of {child, near}
@@ -237,12 +240,16 @@ async function forward(where, url) {
   try {
     const said = await new Promise((resolve, reject) => {
       let line = '';
-      child.stdout.on('data', (data) => { line += data; if (line.includes('\n')) resolve(line.split('\n')[0]); });
+      child.stdout.on('data', (data) => { // for as long as it runs, whatever comes
+        if (line.length < MOST_LINE) line += data;
+        if (line.includes('\n') || line.length >= MOST_LINE) resolve(line.split('\n')[0]);
+      });
       child.once('error', (error) => reject(away(where, `${program}: ${error.code || error.message}`)));
       child.once('close', () => reject(away(where, 'ssh has ended, and says why')));
     });
     const far = ['', '/'].includes(url.pathname) ? said : decodeURIComponent(url.pathname);
-    if (!far.startsWith('/') || far.includes(':')) throw away(where, 'no path of a socket that ssh can forward');
+    // ssh would put this process's variables into a path, which the other end may have said.
+    if (!/^\/[^:$%]*$/.test(far) || far.length >= MOST_LINE) throw away(where, 'no path of a socket that ssh can forward');
     const status = await new Promise((resolve) => {
       const asked = spawn(program, [...first, '-S', control, '-O', 'forward', '-L', `${near}:${far}`, ...there], { stdio: ['ignore', 'ignore', 'inherit'] });
       asked.once('error', () => resolve(-1));

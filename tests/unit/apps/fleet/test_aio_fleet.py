@@ -226,3 +226,33 @@ def test_a_cluster_needs_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(sys.modules, "leeward.apps.fleet.ray_nodes", raising=False)
     with pytest.raises(Unsupported, match=r"pip install 'leeward\[ray\]'"):
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("drains", ["x", {}, [1.0], True, -1, float("nan"), float("inf")])
+def test_a_node_that_says_nonsense_is_one_that_does_not_answer(tmp_path: Path, drains: Any):
+    """It is another machine's, and its bytes end no call to the others."""
+    async def main(found: AsyncFleet) -> tuple[bytes, list[str]]:
+        answer = (await found.execute(b"1")).stdout
+        return answer, [row["standing"] for row in (await found.status())["nodes"]]
+
+    with fleet(tmp_path, FakeDaemon, FakeDaemon) as daemons:
+        daemons[0].status = {**STATUS, "drains": drains}
+        assert (b"1", ["lost", "up"]) == on(daemons, main)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_drain_that_is_taken_back_ends_nothing(tmp_path: Path, again: bool):
+    async def main(found: AsyncFleet) -> str:
+        await found.status()
+        member = found._members["n0"]
+        opened, state, before = found.adopt(member), {**STATUS, "capacity": WORKERS}, set(found._tasks)
+        await found._told(member, {**state, "drains": 0.05})
+        (ends,) = found._tasks - before
+        await found._told(member, state)
+        if again:
+            await found._told(member, {**state, "drains": 600.0})
+        await ends
+        return opened.over
+
+    with fleet(tmp_path, FakeDaemon) as daemons:
+        assert "" == on(daemons, main)

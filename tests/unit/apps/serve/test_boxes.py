@@ -179,3 +179,61 @@ def test_a_profiles_home_is_looked_for_in_a_sandbox_that_nobody_has_used(boxes):
         return looked, [await box.path("a") for box in made], type(made[0].box).homes
 
     assert (2, ["/home/user/a"] * 3, 2) == asyncio.run(run())
+
+
+def test_what_may_have_been_opened_unseen_is_asked_for(boxes):
+    """As by a connection that has ended before the answer."""
+    from leeward.apps.serve.calls import Use
+    from leeward.apps.serve.e2b import boxes as module
+
+    tenant, use = ServeTenant("x", "1", TenantQuota(sandboxes=9)), Use()
+
+    async def run():
+        await boxes[0].ids()
+        boxes[1].update({f"{number:u>26}".replace("0", "x"): {"serve.tenant": "1"} for number in "234567ab"})
+        boxes[0].doubt()
+        refused, lists = await opened(boxes[0], tenant, use), module.lists
+        return refused, lists, await opened(boxes[0], ServeTenant("y", "2"), Use()), module.lists
+
+    refused, lists, made, same = asyncio.run(run())
+    assert (429, 26, lists) == (refused, len(made), same)
+
+
+def test_callers_without_a_token_wait_for_one_list(monkeypatch, boxes):
+    """However many come at once."""
+    from leeward.apps.serve.e2b import boxes as module
+
+    async def later():
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(module, "answer", later)
+
+    async def run():
+        return await asyncio.gather(*(boxes[0].ids() for _ in range(50))), module.lists
+
+    found, lists = asyncio.run(run())
+    assert ([[ONE, OTHER]] * 50, 1) == (found, lists)
+
+
+def test_a_connection_to_a_sandbox_that_cannot_be_looked_at_is_closed(monkeypatch, boxes):
+    from leeward.errors import DaemonAway
+
+    made = []
+
+    async def run():
+        attach = boxes[0]._door.nodes.attach
+
+        async def attached(identity):
+            made.append(await attach(identity))
+            made[0].info = away
+            return made[0]
+
+        monkeypatch.setattr(boxes[0]._door.nodes, "attach", attached)
+        with pytest.raises(DaemonAway):
+            await boxes[0].find(None, ONE)
+
+    async def away():
+        raise DaemonAway("away")
+
+    asyncio.run(run())
+    assert [True] == [each.detached for each in made]

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from leeward.errors import Busy, DaemonAway, DaemonError, RequestRejected, SandboxOver
+from leeward.errors import Busy, DaemonAway, DaemonError, NoAnswer, RequestRejected, SandboxOver
 
 pytestmark = pytest.mark.needs("extra-serve")
 
@@ -94,3 +94,83 @@ def test_who_asks_for_health_asks_the_daemon_once_a_second():
         return [await nodes.healthy() for _ in range(100)], len(asked)
 
     assert ([True] * 100, 1) == asyncio.run(main())
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_node_that_does_not_list_in_time_has_what_it_had(monkeypatch, slow):
+    """Else a tenant could open more, and its connections there would be closed with their state; until it is lost."""
+    from leeward.apps.serve import nodes as module
+
+    class Client:
+        fails = False
+
+        async def sandboxes(self, timeout):
+            if self.fails and slow:  # one page after the other, say
+                await asyncio.Event().wait()
+            elif self.fails:
+                raise DaemonError("late")
+            return [{"sandbox": "s" * 26, "age": 1.0}]
+
+    async def main():
+        nodes, client, up = nodes_of("unix:/a", "unix:/b"), Client(), {"/a": Client()}
+
+        async def those_up():
+            return up
+
+        nodes.fleet.up = those_up
+        up["/b"] = client
+        both = await nodes.rows()
+        client.fails = True
+        monkeypatch.setattr(module, "ASK_S", 0.01)
+        late = await nodes.rows()
+        del up["/b"]
+        return both, late, await nodes.rows()
+
+    both, late, lost = asyncio.run(main())
+    assert (2, both, both[:1]) == (len(both), late, lost)
+
+
+@pytest.mark.parametrize(("error", "text"), [
+    (NoAnswer("no answer from 'https://secret' before the deadline"), "no answer from the daemon in time"),
+    (DaemonAway("no daemon answers at https://secret (gone)"), "no daemon answers")])
+def test_an_error_names_no_place_of_a_daemon(error, text):
+    from leeward.apps.serve.problems import for_caller, problem_of
+
+    assert (503, text) == (problem_of(error).status, problem_of(error).message)
+    assert (type(error), text) == (type(for_caller(error)), str(for_caller(error)))
+
+
+@pytest.mark.parametrize(("status", "kind"), [(400, RequestRejected), (429, Busy), (503, Busy), (500, RequestRejected)])
+def test_a_port_that_is_not_reached_names_no_node(monkeypatch, status, kind):
+    """Whoever asks a server before the nodes for it. What passes closes no published port."""
+    from leeward.client import over_websocket
+    from leeward.spec.paths import RemoteHost
+
+    async def way(host, path):
+        raise over_websocket._Unopened(host, status)
+
+    monkeypatch.setattr(over_websocket, "way", way)
+    host = RemoteHost("https://secret", "t")
+    with pytest.raises(kind) as told:
+        asyncio.run(over_websocket.WebSocketWay(host, None).port("s" * 26, 80))
+    assert "secret" not in str(told.value)
+
+
+def test_a_list_has_the_oldest_of_all_nodes_first():
+    class Client:
+        def __init__(self, *ages):
+            self.ages = ages
+
+        async def sandboxes(self, timeout):
+            return [{"sandbox": "s" * 26, "age": age} for age in self.ages]
+
+    async def main():
+        nodes = nodes_of("unix:/a", "unix:/b")
+
+        async def those_up():
+            return {"/a": Client(3.0, 1.0), "/b": Client(4.0, 2.0)}
+
+        nodes.fleet.up = those_up
+        return [row["age"] for row in await nodes.rows()]
+
+    assert [4.0, 3.0, 2.0, 1.0] == asyncio.run(main())

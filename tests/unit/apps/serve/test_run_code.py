@@ -72,7 +72,30 @@ def test_a_job_that_waited_in_vain_may_be_repeated(error):
     async def unless_gone(work):
         return await work
 
-    face = RunCodeFace(SimpleNamespace(check_jobs=lambda _call: None, turn=turn))
+    face = RunCodeFace(SimpleNamespace(check_jobs=lambda _call: None, turn=turn, regularly=[]))
     with pytest.raises(ServeProblem) as late:
         asyncio.run(face._judged(SimpleNamespace(fields=fields, unless_gone=unless_gone, headers={}), run, {}))
     assert 504 == late.value.status
+
+
+def test_a_lost_worker_is_no_answer_to_give_again():
+    """With an Idempotency-Key, too, a trainer that repeats its call has the program run again."""
+    from leeward.apps.serve.run_code import RunCodeFace, verdict
+    from leeward.spec.outcome import Outcome
+
+    door = SimpleNamespace(regularly=[])
+    face = RunCodeFace(door)
+    rows = [verdict(SimpleNamespace(outcome=outcome, ok=outcome is Outcome.FINISHED, hint=""))
+            for outcome in (Outcome.INTERNAL, Outcome.FINISHED, Outcome.RAISED)]
+    assert [True, False, False] == list(map(face._repeats._failed, rows))
+    assert [face._repeats.forget] == door.regularly
+
+
+def test_a_traceback_of_many_lines_is_bounded():
+    from leeward.apps.serve.run_code import MOST_LINES, lines_of, size_of
+
+    assert ["a", "b"] == lines_of("a\nb\n")
+    assert MOST_LINES == len(lines_of("\n" * 65536))
+    assert "\n".join(map(str, range(5000))) == "\n".join(lines_of("\n".join(map(str, range(5000)))))
+    error = SimpleNamespace(message="12", traceback="345")
+    assert 6 == size_of(SimpleNamespace(stdout=b"1", stderr=b"", results=[], error=error))

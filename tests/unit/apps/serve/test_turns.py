@@ -218,3 +218,24 @@ def test_more_turns_are_given_at_once_and_fewer_when_jobs_end():
         return seen
 
     assert [({0}, 3), ({0, 1, 2}, 1), ({1, 2}, 1), ({2}, 1), ({3}, 0)] == asyncio.run(run())
+
+
+def test_nodes_that_come_bring_processors():
+    """Where these aren't known they are as many as the jobs at once: a server that began with one node isn't bound by it."""
+    async def run():
+        found, began = Turns(1, 60), []
+        found.resize(8)
+
+        async def job(tenant):
+            async with found.turn(tenant):
+                began.append(tenant)
+                await asyncio.Event().wait()
+
+        jobs = [asyncio.ensure_future(job(tenant)) for tenant in "abaaaaa"]
+        await settled()
+        for each in jobs:
+            each.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        return began.count("a")
+
+    assert 4 == asyncio.run(run())

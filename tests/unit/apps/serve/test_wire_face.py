@@ -117,7 +117,7 @@ class Played:
         from leeward.apps.serve.tokens import ServeTenant, TenantQuota
 
         self.tenant, self.use = ServeTenant("one", "t1", TenantQuota(**quota)), Use()
-        self.turn, self.rows = asyncio.Event(), []
+        self.turn, self.turns, self.rows = asyncio.Event(), 0, []
         self._incoming, self.given, self.asked = asyncio.Queue(), [], []
         self._client, self._daemon = FrameReader(), FrameReader()
         self.reader = asyncio.StreamReader()
@@ -134,7 +134,11 @@ class Played:
     @asynccontextmanager
     async def _turn(self, call):
         await self.turn.wait()
-        yield
+        self.turns += 1
+        try:
+            yield
+        finally:
+            self.turns -= 1
 
     async def _send(self, message):
         self.given += map(decode, self._client.feed(message["bytes"]))
@@ -163,7 +167,9 @@ class Played:
         await test(self)
         await self._incoming.put({"type": "websocket.disconnect"})
         await asyncio.gather(running, return_exceptions=True)
-        assert (0, 0, 0) == (self.use.streams, self.use.opening, self.use.held)
+        await settled()
+        use = self.use
+        assert [0] * 5 == [use.streams, use.opening, use.snapshots, use.held, use.waiting]
 
 
 async def settled():
@@ -211,6 +217,39 @@ def test_requests_about_a_job_wait_for_its_turn_with_it():
     run(test)
 
 
+def test_a_job_keeps_its_turn_when_a_request_about_it_is_refused():
+    """Else who has as many calls under way as it may would run any number of jobs at once."""
+    async def test(played):
+        await played.says(id=1, op="execute", code=b"1")
+        await played.says(id=2, op="function_take", target=1)
+        await played.says(id=3, op="ping")
+        played.turn.set()
+        await settled()
+        assert ["keep_results", "ping", "execute"] == played.ops()
+        assert [(2, "busy")] == [(each["id"], each["error"]["kind"]) for each in played.given]
+        assert 1 == played.turns
+        await played.answers(1, stdout=b"")
+        assert 0 == played.turns
+        await played.answers(3)
+
+    run(test, streams=2)
+
+
+def test_jobs_that_wait_count_by_their_bytes():
+    """As bodies of other calls do, and not only until they have come."""
+    async def test(played):
+        for number in range(1, 6):
+            await played.says(id=number, op="execute", code=b"#" * 900)
+        assert [(5, "busy")] == [(each["id"], each["error"]["kind"]) for each in played.given]
+        played.turn.set()
+        await settled()
+        await played.answers(1, stdout=b"")
+        await played.says(id=6, op="execute", code=b"#" * 900)
+        assert 6 == played.asked[-1]["id"]
+
+    run(test, body=1000)
+
+
 def test_a_job_that_waits_is_taken_back():
     async def test(played):
         await played.says(id=1, op="execute", code=b"1")
@@ -239,6 +278,66 @@ def test_sessions_count_until_they_are_closed():
         await played.answers(6, session=9)
 
     run(test, sandboxes=1)
+
+
+def test_what_was_refused_changes_nothing():
+    """Neither what a later request of the same number counts for, nor what is known, nor how much may be opened."""
+    async def test(played):
+        mine, box = "m" * 26, {"sandbox": "a" * 26, "kernel": 1}
+        await played.says(id=1, op="sandbox_open")
+        await played.answers(1, sandbox="a" * 26)
+        await played.says(id=2, op="kernel_snapshot", **box)
+        await played.answers(2, snapshot=mine)
+        await played.says(id=3, op="session_open")
+        await played.answers(3, session=7)
+        await played.says(id=4, op="session_open", snapshot="o" * 26)
+        assert "snapshot_failed" == played.given[-1]["error"]["kind"]
+        assert 1 == played.use.opening
+        await played.says(id=5, op="ping")
+        for number, (op, fields) in enumerate((("session_close", {"session": 7}), ("snapshot_remove", {"snapshot": mine}),
+                                               ("snapshot_list", {})), 6):
+            await played.says(id=number, op=op, **fields)
+            assert "busy" == played.given[-1]["error"]["kind"]
+        await played.answers(5)
+        for number in (6, 7, 8):
+            await played.says(id=number, op="ping")
+            await played.answers(number)
+        assert (1, {mine: "t1"}) == (played.use.opening, played._connection._face.snapshots)
+
+    run(test, sandboxes=3, streams=1)
+
+
+def test_snapshots_count_from_their_request_until_the_daemon_has_none():
+    async def test(played):
+        known, box = played._connection._face.snapshots, {"sandbox": "a" * 26, "kernel": 1}
+        await played.says(id=1, op="sandbox_open")
+        await played.answers(1, sandbox="a" * 26)
+        for number in (2, 3):
+            await played.says(id=number, op="kernel_snapshot", **box)
+        assert ("busy", 3) == (played.given[-1]["error"]["kind"], len(played.asked))
+        await played.answers(2, snapshot="m" * 26)
+        for number, kind in ((4, "busy"), (5, "snapshot_failed")):
+            await played.says(id=number, op="snapshot_remove", snapshot="m" * 26)
+            played.reader.feed_data(encode({"id": number, "error": {"kind": kind, "message": "no"}}))
+            await settled()
+            assert (kind == "busy") == bool(known)
+        await played.says(id=6, op="kernel_snapshot", **box)
+        assert "kernel_snapshot" == played.asked[-1]["op"]
+
+    run(test, sandboxes=1)
+
+
+def test_a_sandbox_whose_client_goes_before_the_answer_is_asked_for():
+    """The daemon may have opened it, and it counts."""
+    found = []
+
+    async def test(played):
+        await played.says(id=1, op="sandbox_open")
+        found.append(played._connection._door.boxes)
+        assert found[0]._doubted_at < 0
+
+    run(test)
+    assert found[0]._doubted_at > 0
 
 
 def test_metadata_are_marked_on_their_way_and_bare_on_the_way_back():

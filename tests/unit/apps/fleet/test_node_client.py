@@ -1,0 +1,51 @@
+"""What a node tells of itself, which may be another machine's word."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import Any
+
+import pytest
+
+from leeward.apps.fleet.node_client import NodeClient
+from leeward.errors import BadReply
+from leeward.wire.replies import Reply
+
+ROW = {"sandbox": "a" * 26, "metadata": {"a": "b"}, "age": 1.0, "left": 0, "memory_limit": 1 << 20}
+
+
+class Told(NodeClient):
+    """The client of a node that answers each request for a list with the next of *pages*."""
+
+    def __init__(self, pages: Any) -> None:
+        super().__init__("/none")
+        self.pages = iter(pages)
+
+    async def ask(self, op: str, fields: Any, seconds: float | None = None, *more: Any) -> tuple[Reply, list[int]]:  # type: ignore[override]
+        return Reply(1, next(self.pages), "", "", []), []
+
+
+def listed(*pages: Any) -> list[dict[str, Any]]:
+    return asyncio.run(Told(pages).sandboxes(1.0))
+
+
+def test_a_list_is_all_its_pages() -> None:
+    pages = {"sandboxes": [ROW], "more": True, "last": 7}, {"sandboxes": [{**ROW, "age": 2.0}], "more": False}
+    assert [1.0, 2.0] == [row["age"] for row in listed(*pages)]
+
+
+@pytest.mark.parametrize("wrong", [
+    {"sandbox": "a" * 25}, {"sandbox": "A" * 26}, {"sandbox": None}, {"metadata": []}, {"metadata": {"a": 1}},
+    {"metadata": {1: "a"}}, {"age": "1"}, {"age": float("nan")}, {"left": float("inf")}, {"left": 1e300},
+    {"memory_limit": 1.5}])
+def test_a_row_that_is_no_sandboxs_is_refused(wrong: dict[str, Any]) -> None:
+    """Else one node would fail the lists of all tenants."""
+    with pytest.raises(BadReply):
+        listed({"sandboxes": [ROW, {**ROW, **wrong}], "more": False})
+
+
+def test_a_list_without_end_is_refused() -> None:
+    pages = ({"sandboxes": [ROW] * 1000, "more": True, "last": number} for number in count(1))
+    with pytest.raises(BadReply):
+        asyncio.run(Told(pages).sandboxes(1.0))
