@@ -141,7 +141,8 @@ class Stand:
     def census(self) -> Counter[str]:
         daemon = self.daemon.process.pid
         count = Counter({kind: len(pids) for kind, pids in self.processes().items()})
-        groups = sum(1 for each in hierarchy.here() for path in Path(each.own).glob(f"leeward-{daemon}-*/**/"))
+        groups = sum(1 for each in hierarchy.here() for home in Path(each.own).glob(f"leeward-{daemon}-*")
+                     for _ in os.walk(home))  # of what goes meanwhile it tells nothing
         files = sum(1 for path in (self._folder / "d").rglob("*"))
         return count + Counter({"mounts": len(Path(f"/proc/{daemon}/mountinfo").read_text().splitlines()),
                                 "groups": groups, "descriptors": held(daemon), "files": files})
