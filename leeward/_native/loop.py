@@ -267,17 +267,30 @@ def _given(offer: Offer) -> Any:
         offer.denials_before, offer.session, offer.stream, offer.shows, _watch(offer.watch)])
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look of C's has seen of a job, within its limit."""
+
+    memory: int       # bytes now,
+    memory_peak: int  # and the most so far
+    time: float       # processor seconds
+    resident: int     # bytes of its pages when these were looked at last; 0 if that was never,
+    faults: int       # its page faults until after that,
+    late: int         # and how many of them may have happened after `resident` was read
+
+
 class Glance:
     """The look of the fast path, at any time while the job runs."""
 
     def __init__(self, watch: JobWatch) -> None:
         self._state = ffi.new("struct lw_watch *", _watch(watch))
 
-    def look(self, charged: int) -> tuple[int, int] | None:
-        """The bytes of memory now, and the most so far; None if it takes more than a glance. *charged*: by the supervisor."""
-        if lib.lw_watch_look(self._state, charged) < 0:
+    def look(self, charged: int) -> Seen | None:
+        """None if it takes more than a glance. *charged*: bytes, by the supervisor."""
+        state = self._state
+        if lib.lw_watch_look(state, charged) < 0:
             return None
-        return self._state.memory, self._state.peak
+        return Seen(state.memory, state.peak, 1e-9 * state.time, state.resident, state.faults + state.late, state.late)
 
 
 def _watch(watch: JobWatch | None) -> Any:

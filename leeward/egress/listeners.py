@@ -64,7 +64,8 @@ class LeasedListeners:
             _prepare(end)
         for end, _ in ports:  # an accepted socket inherits both options from its listener
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT)
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _CONTROL)
+            with suppress(OSError):  # the host allows others alone; tcp(7)
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _CONTROL)
 
     def lease(self, tenancy: Tenancy) -> None:
         """Lease the listeners to *tenancy*: the next lease, or the present one under another policy, sent before its code."""

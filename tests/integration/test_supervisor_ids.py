@@ -24,6 +24,7 @@ from leeward.isolation.seccomp import filters
 pytestmark = pytest.mark.needs("seccomp-notify")
 
 ROOT = filters.program(memory_counted=True, affinity_fixed=False, arch=os.uname().machine, root=True).insns
+UNCOUNTED = filters.program(memory_counted=False, affinity_fixed=True, arch=os.uname().machine, root=True).insns
 USUAL = filters.program(memory_counted=True, affinity_fixed=False, arch=os.uname().machine).insns
 
 #: `ids` tells all six, by getresuid(2) and getresgid(2).
@@ -107,6 +108,27 @@ tell([away[:3], ids()[:3], call({NUMBER["setuid"]}, -1), call({NUMBER["setuid"]}
 
 def test_an_address_that_is_none_is_a_fault(supervisor: Supervisor) -> None:
     assert -14 == told(supervisor, f'tell(call({NUMBER["getresuid"]}, 8, 8, 8))')
+
+
+def test_pages_that_an_answer_makes_are_charged(supervisor: Supervisor) -> None:
+    """The watch, where no cgroup counts, goes by faults of the process: it has none here. What is there costs nothing."""
+    code = f"""
+import mmap, resource
+pages = mmap.mmap(-1, 12 << 12, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+at = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+def ask():
+    return [call({NUMBER["getresuid"]}, *(at + 4096 * (first + more) for more in range(3))) for first in (0, 3, 6, 9)]
+for _ in range(2):
+    parent.recv(1)
+    tell(ask())
+parent.recv(1)
+"""
+    with confined.confined(code, supervisor, program=UNCOUNTED) as child:
+        supervisor.grant(child.job, 1 << 20, -1)
+        for _ in range(2):
+            child.go()
+            assert [0] * 4 == child.told()
+            assert 12 <= supervisor.charged(child.job) // 4096 < 16  # a page or so of the answering thread's own
 
 
 def test_without_the_rows_nothing_is_played(supervisor: Supervisor) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from kit.box import Box
 from kit.sessions import Peer, Wire
+from leeward._native.loop import Seen
 from leeward.daemon.loop.native import NativeReactor
 from leeward.daemon.run.execution import Execution
 from leeward.daemon.run.lease import Lease
@@ -154,9 +155,9 @@ def test_a_job_that_grows_is_ended_at_its_limit_by_glances(peer: Peer, monkeypat
     seen: dict[NoneLeaf, list[int]] = {}
     glanced = NoneLeaf.glanced
 
-    def note(leaf: NoneLeaf, memory: int, memory_peak: int) -> bool:
-        seen.setdefault(leaf, []).append(memory)
-        return glanced(leaf, memory, memory_peak)
+    def note(leaf: NoneLeaf, what: Seen) -> bool:
+        seen.setdefault(leaf, []).append(what.memory)
+        return glanced(leaf, what)
 
     monkeypatch.setattr(NoneLeaf, "glanced", note)
     limit = Limits().memory
@@ -175,3 +176,27 @@ def test_a_job_that_takes_long_is_told_its_processor_time_by_glances(peer: Peer)
     got = fresh(peer, "import time\nwhile time.process_time() < 0.2: pass")
 
     assert 0.15 < got["cpu_time"] < 0.4
+
+
+#: Gives back 600 MiB while only C looks, and has 140 MiB when it forks.
+WEARS = """
+import mmap, os, time
+kept = bytearray(b"x") * (140 << 20)
+for _ in range(10):
+    mmap.mmap(-1, 60 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
+time.sleep(0.05)
+if not os.fork():
+    time.sleep(0.1)
+    os._exit(0)
+os.wait()
+print("shared")
+"""
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_a_child_is_not_charged_what_its_parent_gave_back_before(peer: Peer, in_session: bool) -> None:
+    number = peer.open() if in_session else 0
+    got = peer.run(number, WEARS) if in_session else fresh(peer, WEARS)
+
+    assert b"shared\n" == got["stdout"], got
+    assert 200 * MIB < got["memory_peak"] < Limits().memory

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+from leeward._native.loop import Seen
 from leeward.isolation.cgroup.entry import Driver, Entry, Sockets, Usage, WorkerGroup, no_sockets
 from leeward.spec.limits import Limits
 
@@ -20,7 +21,6 @@ class UnlimitedLeaf:
 
     tick_interval = 1.0
     needs_ticks = False
-    looked = 0.0
     entry = Entry()
 
     def lower_priority(self) -> None:
@@ -50,10 +50,10 @@ class UnlimitedLeaf:
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None:
         return
 
-    def saw(self, memory_peak: int, at: float) -> None:
+    def saw(self, memory_peak: int) -> None:
         return
 
-    def glanced(self, memory: int, memory_peak: int) -> bool:
+    def glanced(self, seen: Seen) -> bool:
         return False
 
     def ended(self, spent: float) -> None:

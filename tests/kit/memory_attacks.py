@@ -214,6 +214,21 @@ libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), MADV_NOHUGEPAGE)
 for at in range(0, size, 2 * MIB):
     ctypes.c_ubyte.from_address(start + at).value
 """, 32 * MIB),
+    "makes page tables by moving one page": ("""
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+libc.mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+size, READ, MAP_FIXED, MAP_NORESERVE = 64 << 30, mmap.PROT_READ, 0x10, 0x4000
+KIND = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+start = checked(libc.mmap(None, size, READ, KIND, -1, 0))
+page = checked(libc.mmap(None, 4096, 3, KIND, -1, 0))
+ctypes.memset(page, 1, 1)
+for at in range(start + 4096, start + size, 2 * MIB):
+    checked(libc.mremap(page, 4096, 4096, 3, at))
+    if page > start:  # what is beside the page keeps its table
+        checked(libc.mmap(page, 4096, READ, KIND | MAP_FIXED, -1, 0))
+    page = at
+""", 32 * MIB),
 }
 
 #: Case 66: what the kernel keeps for a job beside its memory.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from leeward._native.loop import Gauge
+from leeward._native.loop import Gauge, Seen
 from leeward.base.dataclass import dataclass
 from leeward.isolation.cgroup.entry import Entry, Gauges, Usage
 from leeward.spec.limits import Limits
@@ -55,7 +55,6 @@ class Leaf:
     """A job's group. Removing it takes another try now and then."""
 
     entry = Entry()
-    looked = 0.0
 
     def __init__(self, host: Host, *, needs_ticks: bool) -> None:
         self._host = host
@@ -99,10 +98,10 @@ class Leaf:
     def tick(self, pid: int, files: int = -1, sockets: Callable[[], int] = int, charged: int = 0) -> Limit | None:
         return Limit.MEMORY if self._host.fails("tick") else None
 
-    def saw(self, memory_peak: int, at: float) -> None:
+    def saw(self, memory_peak: int) -> None:
         return
 
-    def glanced(self, memory: int, memory_peak: int) -> bool:
+    def glanced(self, seen: Seen) -> bool:
         return False
 
     def ended(self, spent: float) -> None:

@@ -73,8 +73,10 @@ struct lw_watch {
 	uint64_t waited; /* clock ticks of its children before the job */
 	uint64_t limit, peak; /* bytes of memory */
 	uint64_t tasks[2], data[2]; /* RLIMIT_NPROC and RLIMIT_DATA of a fresh job, soft and hard */
-	uint64_t memory; /* bytes at the last look */
-	uint64_t pages, faults; /* bytes of its pages and tables at the last look, and its page faults until then */
+	uint64_t memory, time; /* bytes, and nanoseconds of a processor, at the last look */
+	/* At the last look at its pages: bytes of these and of their tables; of all resident ones; its page faults before, those
+	 * while it was taken, and its time before. */
+	uint64_t pages, resident, faults, late, spent;
 };
 
 struct lw_offer {

@@ -107,6 +107,15 @@ static void grant_mapping(struct lw_supervisor *supervisor, struct lw_listener *
 	}
 }
 
+/* Charge pages that became the task's without a fault of its own, where no cgroup counts them. */
+void lw_charge_pages(struct lw_listener *listener, uint64_t pages)
+{
+	if (!listener->purse || !listener->purse->limit)
+		return;
+	listener->charged += pages * PAGE;
+	listener->purse->charged += pages * PAGE;
+}
+
 /* Charge the purse with epoll's `watches` and with `bytes`, or take that back, whatever becomes of the listener. */
 static void keep(struct lw_supervisor *supervisor, const struct lw_listener *listener, uint64_t watches, uint64_t bytes)
 {

@@ -96,5 +96,6 @@ bool lw_ask_later(struct lw_supervisor *supervisor, struct lw_listener *listener
 bool lw_answer_ids(struct lw_supervisor *supervisor, struct lw_listener *listener);
 bool lw_is_about_ids(const struct seccomp_notif *request);
 int lw_tell_ids(const struct seccomp_notif *request, int mem);
+void lw_charge_pages(struct lw_listener *listener, uint64_t pages);
 int lw_give_purse(struct lw_supervisor *supervisor, struct lw_listener *listener, int64_t of);
 void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listener);

@@ -29,6 +29,7 @@
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -292,10 +293,21 @@ static int watch_for_task(struct lw_supervisor *supervisor, uint64_t tag, const 
 	return result;
 }
 
-/* Write into the memory of a task that asks who it is. */
+static uint64_t faults_so_far(void)
+{
+	struct rusage own;
+
+	getrusage(RUSAGE_THREAD, &own);
+	return (uint64_t)own.ru_minflt + (uint64_t)own.ru_majflt;
+}
+
+/* Write into the memory of a task that asks who it is. Pages that the task hasn't touched yet become its own by faults of this
+ * thread. The watch, where no cgroup counts memory, goes by faults of the task's: so these pages are charged. */
 static int tell_ids(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request)
 {
 	int mem = file_of((pid_t)request->pid, "mem", O_WRONLY), result = mem < 0 ? mem : -EACCES;
+	struct lw_listener *listener;
+	uint64_t before;
 
 	if (mem < 0)
 		return result;
@@ -303,8 +315,15 @@ static int tell_ids(struct lw_supervisor *supervisor, uint64_t tag, const struct
 	if (waiting(supervisor, tag, request))	/* then the memory is this task's, whose number wasn't another's yet */
 		result = 0;
 	pthread_mutex_unlock(&supervisor->mutex);
-	if (!result)
+	if (!result) {
+		before = faults_so_far();
 		result = lw_tell_ids(request, mem);
+		pthread_mutex_lock(&supervisor->mutex);
+		listener = lw_tagged(supervisor, tag);
+		if (listener)
+			lw_charge_pages(listener, faults_so_far() - before);
+		pthread_mutex_unlock(&supervisor->mutex);
+	}
 	close(mem);
 	return result;
 }

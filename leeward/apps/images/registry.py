@@ -220,6 +220,8 @@ class _RegistryBlobs:
             own = _origin(url) == _origin(self._base)
             more = {"Authorization": self._authorization} if own and self._authorization else {}
             with self._get(url, {**headers, **more}) as answer:
+                if answer.status_code == 401 and not own:  # it would say who gets the password
+                    self._check(answer.status_code)
                 if answer.status_code not in (301, 302, 303, 307, 308):
                     yield answer
                     return

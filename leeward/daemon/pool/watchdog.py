@@ -270,10 +270,9 @@ class Watchdog:
     def _ticks(self) -> Iterator[Runner]:
         for worker in list(self._workers()):
             tenant = worker.leasing.execution
-            if tenant is not None:
-                runner = runner_of(tenant)
-                if runner.leaf.needs_ticks:
-                    yield runner
+            runner = worker.leasing.offered if tenant is None else runner_of(tenant)
+            if runner is not None and runner.leaf.needs_ticks:
+                yield runner
 
     def _tick(self, runner: Runner) -> Limit | None:
         with self._borrowed(lambda: runner.scratch) as scratch:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward._native.loop import CLOCK, Gauge
+from leeward._native.loop import CLOCK, Gauge, Seen
 from leeward.base.dataclass import replace
 from leeward.base.protocols import Protocol
 from leeward.daemon.loop.barrier import in_any_case
@@ -51,7 +51,6 @@ class SharedLeaf:
     """A leaf that also has other processes: its limits are set already, and don't change."""
 
     needs_ticks = False
-    looked = 0.0
     tick_interval = 1.0
     entry = Entry()
 
@@ -129,13 +128,13 @@ class SharedLeaf:
     def remove(self) -> bool:
         return True
 
-    def saw(self, memory_peak: int, at: float) -> None:
+    def saw(self, memory_peak: int) -> None:
         """Note what the fast path has seen of the sandbox."""
-        self._leaf.saw(memory_peak, at)
+        self._leaf.saw(memory_peak)
 
     def apply(self, limits: Limits) -> None: ...
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None: ...
-    def glanced(self, memory: int, memory_peak: int) -> bool: return False
+    def glanced(self, seen: Seen) -> bool: return False
     def armed(self) -> None: ...
     def lower_priority(self) -> None: ...
     def ended(self, spent: float) -> None: ...

@@ -211,7 +211,7 @@ class Lease:
     def ran(self, ran: Ran) -> None:
         """For the fast path: it has sent a job, and answered its client. It may run the next job as well."""
         self._cpu_time += ran.cpu_time
-        self.held.leaf.saw(ran.memory_peak, ran.ended)
+        self.held.leaf.saw(ran.memory_peak)
 
     def keep(self) -> None:
         """Give the fast path no more jobs. A job that runs there is answered by Python."""
@@ -262,7 +262,7 @@ class Lease:
         if report.answered:
             self._offered = True  # the fast path still has the runner
             if report.result is not None:
-                self.held.leaf.saw(report.result.memory_peak, turn.started + report.result.duration)
+                self.held.leaf.saw(report.result.memory_peak)
         else:
             self.held.mark()
         outcome = Outcome.INTERNAL if report.result is None else report.result.outcome
@@ -366,18 +366,11 @@ class Lease:
     # --- between jobs, where no controller counts -----------------------------
 
     def _tick_later(self) -> None:
-        leaf = self.held.leaf
-        due = leaf.looked + leaf.tick_interval - self._reactor.now()
-        self._ticks = self._reactor.after(max(0.0, due) or leaf.tick_interval, self._tick)
+        self._ticks = self._reactor.after(self.held.leaf.tick_interval, self._tick)
 
     def _tick(self) -> None:
-        """
-        Enforce the limits on threads and children that jobs have left, unless the fast path has just looked. While a job
-        runs, its execution does that.
-        """
-        leaf = self.held.leaf
-        due = self._reactor.now() >= leaf.looked + leaf.tick_interval
-        if self.turn is None and due and self.held.tick() == Limit.MEMORY:
+        """Enforce the limits on threads and children that jobs have left. While a job runs, its execution does that."""
+        if self.turn is None and self.held.tick() == Limit.MEMORY:
             self.end(ENDS[Outcome.OUT_OF_MEMORY])
             return
         self._tick_later()

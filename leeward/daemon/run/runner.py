@@ -231,7 +231,7 @@ class Runner:
         with self._ticking:
             self._charged = self.denials.charged(self.number) if self.scratch >= 0 else 0
             seen = None if self._glance is None else self._glance.look(self._charged)
-            if seen is not None and self.leaf.glanced(*seen):
+            if seen is not None and self.leaf.glanced(seen):
                 return None
             return self.leaf.tick(self.pid, self.scratch, self._sockets, self._charged)
 

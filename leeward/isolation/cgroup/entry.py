@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from leeward._native.loop import Gauge, JobWatch
+from leeward._native.loop import Gauge, JobWatch, Seen
 from leeward.base.dataclass import dataclass
 from leeward.base.protocols import Protocol
 from leeward.spec.limits import Limits
@@ -65,7 +65,6 @@ class Leaf(Protocol):
     """The group of one job. What only some drivers do does nothing here."""
 
     needs_ticks: bool  # `usage` returns the figures of the last `tick`; False if the kernel counts
-    looked: float = 0.0  # when that was, or the fast path's own look, by CLOCK_MONOTONIC; 0.0 once a limit was exceeded
 
     @property
     def tick_interval(self) -> float:
@@ -114,11 +113,11 @@ class Leaf(Protocol):
         """The files with the figures of `usage`, if the kernel counts all of them; else None."""
         return None
 
-    def saw(self, memory_peak: int, at: float) -> None:
+    def saw(self, memory_peak: int) -> None:
         """Note that the fast path has looked, where `usage` is of looks, and saw so many bytes of memory at the most."""
         return
 
-    def glanced(self, memory: int, memory_peak: int) -> bool:
+    def glanced(self, seen: Seen) -> bool:
         """In place of a `tick`: C has seen all of the job, within its limit. Returns False if a whole look is needed."""
         return False
 

@@ -25,7 +25,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from leeward._native.loop import CLOCK, Gauge, JobWatch
+from leeward._native.loop import CLOCK, Gauge, JobWatch, Seen
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, gives, returns
 from leeward.errors import SHORT, KernelRefusal, Unsupported
 from leeward.isolation.cgroup import entry, watch
@@ -74,8 +74,8 @@ _INODE = 1 * KIB
 #: <linux/capability.h>: _LINUX_CAPABILITY_VERSION_3.
 _CAPABILITY_VERSION = 0x20080522
 
-#: Bytes that a job can have beyond what the fast path has seen of it: fast_path_watch.c, FEW_FAULTS.
-UNSEEN = 64 * 4 * watch.PAGE
+#: Bytes that a job can have beyond what the fast path has seen of it: fast_path_watch.c, FEW_FAULTS and BRIEF_NS.
+UNSEEN = 64 * 4 * watch.PAGE + 1_000_000
 
 #: The number of failed looks in a row, half a second, after which a job that can't be watched is ended.
 MOST_MISSED = 50
@@ -144,7 +144,6 @@ class NoneLeaf(entry.Leaf):
                            hidden=max(0, sockets() - FREE_SOCKETS) * SOCKET + charged)
         self._look_s = time.monotonic() - started
         self._broken = self._broken or self._account.memory > self._limits.memory
-        self.looked = 0.0 if self._broken else started
         return Limit.MEMORY if self._broken else None
 
     def _look(self, init_pid: int) -> tuple[list[watch.ProcessSample], float]:
@@ -163,7 +162,7 @@ class NoneLeaf(entry.Leaf):
     def gauges(self) -> Gauges | None:
         """For a job of one process, which the fast path counts by itself; it looks no further than that."""
         alone, account, limits = self._alone, self._account, self._limits
-        if alone is None or alone.tasks > 1 or limits.processes == 1 or self._init is None:
+        if alone is None or self._beside or alone.tasks > 1 or limits.processes == 1 or self._init is None:
             return None
         if not self._files:
             with contextlib.suppress(OSError):
@@ -176,23 +175,20 @@ class NoneLeaf(entry.Leaf):
             pid, orphans, children, stat, status, FREE_SOCKETS, SOCKET, _INODE,
             round(alone.waited * watch.TICKS_PER_S), limits.memory, account.memory_peak))
 
-    def saw(self, memory_peak: int, at: float) -> None:
+    def saw(self, memory_peak: int) -> None:
         account = self._account
         account.memory_peak = max(account.memory_peak, memory_peak)
         account.memory = max(account.memory, memory_peak + UNSEEN)
-        self.looked = 0.0 if self._broken else at
 
-    def glanced(self, memory: int, memory_peak: int) -> bool:
+    def glanced(self, seen: Seen) -> bool:
         if self._broken or self._alone is None:
             return False
-        started, account = time.monotonic(), self._account
-        try:
-            spent = time.clock_gettime(watch.clock_of(self._alone.key[0]))
-        except OSError:
-            return False
-        account.memory, account.memory_peak = memory + UNSEEN, max(account.memory_peak, memory_peak)
-        account.time = max(account.time, spent + account.others)
-        self.looked, self._look_s = started, 0.0
+        account = self._account
+        account.memory, account.memory_peak = seen.memory + UNSEEN, max(account.memory_peak, seen.memory_peak)
+        account.time = max(account.time, seen.time + account.others)
+        if seen.resident:
+            account.wore(self._alone.key, seen.faults, seen.late, seen.resident)
+        self._look_s = 0.0
         return True
 
     def rest(self) -> None:

@@ -89,6 +89,13 @@ class _Record:
     balance: int      # faults less resident pages, as far as the looks so far could tell
     wear: int = 0     # the rises of `balance` so far
 
+    def wore(self, faults: int, late: int, resident: int) -> None:
+        """Add what a look has seen of the process; its arguments are a ProcessSample's."""
+        most = faults * PAGE - resident
+        least = most - late * PAGE
+        self.wear += max(0, least - self.balance)
+        self.balance = min(max(self.balance, least), most)
+
 
 @dataclass(slots=True)
 class Account:
@@ -121,15 +128,17 @@ class Account:
         for key, process in alive.items():
             self._records[key] = before.get(key) or self._first_look(process, alive, worn, is_first=not before)
         for key, record in self._records.items():
-            most = alive[key].faults * PAGE - alive[key].resident
-            least = most - alive[key].late * PAGE
-            record.wear += max(0, least - record.balance)
-            record.balance = min(max(record.balance, least), most)
+            record.wore(alive[key].faults, alive[key].late, alive[key].resident)
         charged = sum(self._charge(process, alive) + process.tables for process in alive.values())
         self.memory = charged + hidden + (files if files is not None else sum(each.shared for each in alive.values()))
         self.memory_peak = max(self.memory_peak, self.memory)
         self._note_time(alive, spent)
         self.tasks = max(self.tasks, sum(process.tasks for process in alive.values()))
+
+    def wore(self, key: Key, faults: int, late: int, resident: int) -> None:
+        """Add what C has seen of the only process, which may fork before the next whole look."""
+        if key in self._records:
+            self._records[key].wore(faults, late, resident)
 
     def _note_time(self, alive: dict[Key, ProcessSample], spent: float) -> None:
         # There are two figures for processes that are gone. The sum of what was seen of them lacks the time after the

@@ -53,6 +53,22 @@ def test_what_comes_from_a_sandbox_is_not_paced() -> None:
     assert b"reno" == used.rstrip(b"\0")
 
 
+def test_a_host_that_allows_other_controls_only_has_its_own() -> None:
+    """net.ipv4.tcp_allowed_congestion_control: pacing costs time, and no listener costs the network."""
+    def refuse(_level: int, option: int, _value: object) -> None:
+        if option == socket.TCP_CONGESTION:
+            raise PermissionError
+
+    end = Mock()
+    end.setsockopt.side_effect = refuse
+
+    async def prepare() -> None:
+        LeasedListeners([], [(end, 80)], Mock(), Mock())
+
+    asyncio.run(prepare())
+    assert 2 == end.setsockopt.call_count
+
+
 @pytest.mark.parametrize("told", ["together", "one by one"])
 @pytest.mark.parametrize(("later", "answered"), [(1, True), (2, False)])
 def test_a_query_waits_for_the_policy_of_its_lease(told: str, later: int, answered: bool) -> None:

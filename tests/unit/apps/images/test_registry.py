@@ -127,6 +127,19 @@ def test_where_blobs_are_redirected_to_is_told_no_secret(served: registry.Regist
     assert {""} == {authorization for _, authorization, _ in elsewhere.asked}
 
 
+@pytest.mark.parametrize("realm", ["{}/token", "https://192.0.2.1/token"])
+def test_where_blobs_are_redirected_to_gets_no_password_by_asking(realm: str, served: registry.Registry, tmp_path: Path,
+                                                                  elsewhere: registry.Registry) -> None:
+    """Neither by itself nor through a server of tokens that it names: the registry alone names that."""
+    served.elsewhere, elsewhere.wants = elsewhere.url, f'Bearer realm="{realm.format(elsewhere.url)}"'
+    known(tmp_path, served.host)
+
+    with pytest.raises(BadRequest, match="only to whom it knows"):
+        pulled(tmp_path, f"{served.host}/a")
+    assert {""} == {authorization for _, authorization, _ in (*served.asked, *elsewhere.asked)}
+    assert [] == [path for path, _, _ in elsewhere.asked if path.startswith("/token")]
+
+
 @pytest.mark.parametrize("to", ["http://192.0.2.1", "file:///etc/passwd?", "http://me:secret@127.0.0.1", "//["])
 def test_a_redirect_to_anywhere_is_not_followed(to: str, served: registry.Registry, tmp_path: Path) -> None:
     served.elsewhere = to

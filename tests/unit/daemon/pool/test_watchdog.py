@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from leeward.daemon.pool.watchdog import LATE_S, TELL_S, Standstill, Watchdog
+from leeward.daemon.run.verdict import Stop
+from leeward.spec.outcome import Limit
 
 
 class Loop:
@@ -94,3 +97,16 @@ def test_the_service_manager_isnt_answered_for_a_loop_that_is_late_by_its_period
 
     watch(thread, loop, 1.0, turning=True)
     assert max(signs) > 110.0
+
+
+def test_the_memory_of_a_job_is_looked_at_of_which_python_does_not_know_yet(loop: Loop) -> None:
+    """The fast path may have started one in this turn, where no controller counts: by the runner that is on offer."""
+    runner = Mock(**{"leaf.needs_ticks": True, "scratch": -1, "tick_beside.return_value": Limit.MEMORY})
+    worker = Mock(**{"leasing.execution": None, "leasing.offered": runner})
+    made: Any = loop
+    thread = Watchdog(made, lambda: [worker], time=1000.0, report=signs_of_nothing)
+    ended = thread._end = Mock(return_value=False)  # type: ignore[method-assign]
+    loop.until = 0.0
+    watch(thread, loop, 1.0)
+
+    ended.assert_called_with(runner, Stop.MEMORY)

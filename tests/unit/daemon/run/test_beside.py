@@ -13,5 +13,5 @@ def test_it_has_all_that_a_leaf_has() -> None:
     inner = Mock()
     leaf = SharedLeaf(inner, None)
     assert [] == [name for name in vars(Leaf) if not name.startswith("_") and not hasattr(leaf, name)]
-    leaf.saw(7, 1.5)
-    inner.saw.assert_called_once_with(7, 1.5)
+    leaf.saw(7)
+    inner.saw.assert_called_once_with(7)

@@ -71,6 +71,15 @@ def test_a_pool_that_is_forked_at_once_is_charged_once(account):
     assert look(account, process(100, None, held, 100 * MIB), *children) == 100 * MIB
 
 
+def test_what_c_saw_of_a_process_counts_when_it_forks(account):
+    """It gave back 1,000 MiB while only C looked: its child, which has none of these, isn't charged for them."""
+    held = BASE + 100 * MIB
+    account.wore(JOB, 1100 * MIB // PAGE, 0, held)
+    parent, child = process(100, None, held, 1100 * MIB), process(200, JOB, held, 0)
+
+    assert look(account, parent, child) == 110 * MIB
+
+
 @pytest.mark.parametrize("read", [0, 20 * MIB], ids=["before the touching", "after it"])
 def test_pages_touched_while_the_look_reads_are_no_wear(account, read):
     """
