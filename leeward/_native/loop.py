@@ -268,7 +268,7 @@ def _given(offer: Offer) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JobSeen:
     """What a look of C's has seen of a job, within its limit."""
 
     memory: int       # bytes now,
@@ -285,12 +285,12 @@ class Glance:
     def __init__(self, watch: JobWatch) -> None:
         self._state = ffi.new("struct lw_watch *", _watch(watch))
 
-    def look(self, charged: int) -> Seen | None:
+    def look(self, charged: int) -> JobSeen | None:
         """None if it takes more than a glance. *charged*: bytes, by the supervisor."""
         state = self._state
         if lib.lw_watch_look(state, charged) < 0:
             return None
-        return Seen(state.memory, state.peak, 1e-9 * state.time, state.resident, state.faults + state.late, state.late)
+        return JobSeen(state.memory, state.peak, 1e-9 * state.time, state.resident, state.faults + state.late, state.late)
 
 
 def _watch(watch: JobWatch | None) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from kit.box import Box
 from kit.sessions import Peer, Wire
-from leeward._native.loop import Seen
+from leeward._native.loop import JobSeen
 from leeward.daemon.loop.native import NativeReactor
 from leeward.daemon.run.execution import Execution
 from leeward.daemon.run.lease import Lease
@@ -155,7 +155,7 @@ def test_a_job_that_grows_is_ended_at_its_limit_by_glances(peer: Peer, monkeypat
     seen: dict[NoneLeaf, list[int]] = {}
     glanced = NoneLeaf.glanced
 
-    def note(leaf: NoneLeaf, what: Seen) -> bool:
+    def note(leaf: NoneLeaf, what: JobSeen) -> bool:
         seen.setdefault(leaf, []).append(what.memory)
         return glanced(leaf, what)
 

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from leeward._native.loop import Seen
+from leeward._native.loop import JobSeen
 from leeward.isolation.cgroup.entry import Driver, Entry, Sockets, Usage, WorkerGroup, no_sockets
 from leeward.spec.limits import Limits
 
@@ -53,7 +53,7 @@ class UnlimitedLeaf:
     def saw(self, memory_peak: int) -> None:
         return
 
-    def glanced(self, seen: Seen) -> bool:
+    def glanced(self, seen: JobSeen) -> bool:
         return False
 
     def ended(self, spent: float) -> None:

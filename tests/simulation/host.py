@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from leeward._native.loop import Gauge, Seen
+from leeward._native.loop import Gauge, JobSeen
 from leeward.base.dataclass import dataclass
 from leeward.isolation.cgroup.entry import Entry, Gauges, Usage
 from leeward.spec.limits import Limits
@@ -101,7 +101,7 @@ class Leaf:
     def saw(self, memory_peak: int) -> None:
         return
 
-    def glanced(self, seen: Seen) -> bool:
+    def glanced(self, seen: JobSeen) -> bool:
         return False
 
     def ended(self, spent: float) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward._native.loop import CLOCK, Gauge, Seen
+from leeward._native.loop import CLOCK, Gauge, JobSeen
 from leeward.base.dataclass import replace
 from leeward.base.protocols import Protocol
 from leeward.daemon.loop.barrier import in_any_case
@@ -134,7 +134,7 @@ class SharedLeaf:
 
     def apply(self, limits: Limits) -> None: ...
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None: ...
-    def glanced(self, seen: Seen) -> bool: return False
+    def glanced(self, seen: JobSeen) -> bool: return False
     def armed(self) -> None: ...
     def lower_priority(self) -> None: ...
     def ended(self, spent: float) -> None: ...

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from leeward._native.loop import Gauge, JobWatch, Seen
+from leeward._native.loop import Gauge, JobSeen, JobWatch
 from leeward.base.dataclass import dataclass
 from leeward.base.protocols import Protocol
 from leeward.spec.limits import Limits
@@ -117,7 +117,7 @@ class Leaf(Protocol):
         """Note that the fast path has looked, where `usage` is of looks, and saw so many bytes of memory at the most."""
         return
 
-    def glanced(self, seen: Seen) -> bool:
+    def glanced(self, seen: JobSeen) -> bool:
         """In place of a `tick`: C has seen all of the job, within its limit. Returns False if a whole look is needed."""
         return False
 

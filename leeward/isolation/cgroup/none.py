@@ -25,7 +25,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from leeward._native.loop import CLOCK, Gauge, JobWatch, Seen
+from leeward._native.loop import CLOCK, Gauge, JobSeen, JobWatch
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, gives, returns
 from leeward.errors import SHORT, KernelRefusal, Unsupported
 from leeward.isolation.cgroup import entry, watch
@@ -180,7 +180,7 @@ class NoneLeaf(entry.Leaf):
         account.memory_peak = max(account.memory_peak, memory_peak)
         account.memory = max(account.memory, memory_peak + UNSEEN)
 
-    def glanced(self, seen: Seen) -> bool:
+    def glanced(self, seen: JobSeen) -> bool:
         if self._broken or self._alone is None:
             return False
         account = self._account

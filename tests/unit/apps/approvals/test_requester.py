@@ -26,7 +26,9 @@ class PlayedService:
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         self._source, self._sink, self.asked = source, sink, list[list[Any]]()
         self.answers: dict[str, tuple[int, Any]] = {}
-        threading.Thread(target=self._run, daemon=True).start()
+        self.greeted = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
 
     def say(self, said: list[Any]) -> None:
         data = json.dumps(said).encode()
@@ -40,6 +42,7 @@ class PlayedService:
             self.asked.append(asked)
             route = f"{asked[1]} {asked[2].partition('?')[0]}"
             self.say([asked[0], *self.answers.get(route, (404, {"detail": "none"}))])
+            self.greeted.set()
 
 
 class EndingBridge(Bridge):
@@ -68,8 +71,10 @@ def served(tmp_path: Path) -> Iterator[tuple[PlayedService, str]]:
     running.join(PATIENCE)
     assert not running.is_alive()
     bridge.end()
-    for sink in sinks:
-        sink.close()
+    assert service.greeted.wait(PATIENCE)  # the bridge's first request is answered, whatever the test has asked
+    sinks[0].close()
+    service.thread.join(PATIENCE)  # what it has been asked it answers
+    sinks[1].close()
     for thread in set(threading.enumerate()) - before:
         thread.join(PATIENCE)
         assert not thread.is_alive()
