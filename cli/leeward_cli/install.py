@@ -140,6 +140,7 @@ def uninstall(place: Place) -> list[Path]:
     if there and place.live:
         try:
             place.manager("disable", "--now", *(path.name for path in there))
+            place.manager("clean", "--what=state", SERVICE, check=False)  # what sleeps there wakes by this service alone
         except Unsupported as error:
             have = error.have
     for wants in _wanted(place):

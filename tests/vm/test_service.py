@@ -31,7 +31,7 @@ KEPT = [Path("/etc"), Path("/run/systemd"), Path("/run/leeward"), Path("/var/lib
 #: systemd's own: what its units are at, from one moment to the next, and the journal's and D-Bus' files.
 MOVING = ("/run/systemd/units", "/run/systemd/journal", "/run/systemd/transient", "/run/systemd/propagate",
           "/run/systemd/inaccessible", "/run/systemd/sessions", "/run/systemd/users", "/run/systemd/dynamic-uid",
-          "/var/log/journal", f"{os.environ.get('XDG_RUNTIME_DIR', '')}/systemd")
+          "/var/log/journal", *(f"{os.environ.get('XDG_RUNTIME_DIR', '')}/{name}" for name in ("systemd", "dbus-1")))
 
 
 @pytest.fixture
