@@ -1,5 +1,5 @@
 """
-No bytes do harm: a million inputs for each decoder of the daemon that jobs, clients and hosts reach first, and 100,000
+No bytes do harm: 300,000 inputs for each decoder of the daemon that jobs, clients and hosts reach first, and 60,000
 for each other one that is Python, by another seed in each run; and requests to `leeward serve`. tests/fuzz says what must
 hold of them.
 """
@@ -19,11 +19,11 @@ FUZZ = Path(__file__).resolve().parents[1] / "fuzz"
 LONG = bool(os.environ.get("LEEWARD_LONG"))
 
 #: Some 60 us of processor time for one input to all of them.
-FIRST_RUNS = 10_000_000 if LONG else 1_000_000
+FIRST_RUNS = 10_000_000 if LONG else 300_000
 FIRST = {"request", "stream", "job reply", "control", "conversation", "http"}
 
 #: Some 230 us for one input to all of them and of the broker's.
-RUNS = 10_000_000 if LONG else 100_000
+RUNS = 10_000_000 if LONG else 60_000
 FURTHER = {"sandbox answers", "calls", "shard messages"}
 
 #: What the broker of egress decodes.

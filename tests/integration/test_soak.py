@@ -14,7 +14,7 @@ from bench import soak
 
 SOAK = Path(soak.__file__)
 
-JOBS = 1_000_000 if os.environ.get("LEEWARD_LONG") else 20_000
+JOBS = 1_000_000 if os.environ.get("LEEWARD_LONG") else 6_000
 SECONDS = 4 * 3600.0 if os.environ.get("LEEWARD_LONG") else 900.0
 
 

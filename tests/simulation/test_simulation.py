@@ -17,7 +17,7 @@ from simulation.world import failure, history
 
 #: Seeds of one test, some six seconds of processor time.
 SEEDS = 200
-TESTS = 200 if os.environ.get("LEEWARD_LONG") else 10
+TESTS = 200 if os.environ.get("LEEWARD_LONG") else 4
 
 
 @pytest.mark.parametrize("part", range(TESTS))
