@@ -39,9 +39,9 @@ def tree(tmp_path: Path) -> Path:
     """A repository with the task runner in it."""
     git(tmp_path, "init", "-q", "-b", "main")
     shutil.copy(ROOT / "dev", tmp_path)
-    (tmp_path / ".gitignore").write_text(".venv/\n/build/\n/dist/\ncalls\n")
-    for name in ("ruff", "mypy", "lint-imports", "python"):
-        program(tmp_path / ".venv/bin" / name)
+    (tmp_path / ".gitignore").write_text(".venv*/\n/build/\n/dist/\ncalls\n")
+    for name in (".venv/bin/ruff", ".venv/bin/mypy", ".venv/bin/python", ".venv-lint/bin/lint-imports"):
+        program(tmp_path / name)
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "begin")
     return tmp_path
