@@ -332,7 +332,9 @@ def _map(trees: list[int], *ids: int) -> tuple[dict[str, Any], list[int]]:
         try:
             native.set_attributes(tree, MountAttr(0), found)
         except LeewardError as error:
-            raise BadRequest(f"the file system of a folder can't show its files as another user's: {error}") from None
+            raise BadRequest("the file system of a folder can't show its files as another user's, as a daemon of root's has"
+                             " to: ext4, xfs and btrfs can, a tmpfs since Linux 6.3, an overlay never. A daemon of an"
+                             f" ordinary user's can show folders of each: {error}") from None
     return {}, []
 
 

@@ -30,8 +30,8 @@ CACHE = ROOT / ".venv-vm"
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-#: What the guest needs to find its root. Those that a kernel has built in are no files of its package.
-MODULES = ("virtio_pci", "virtio_blk", "virtiofs", "overlay")
+#: What the guest needs to find its root, and for a disk. Those that a kernel has built in are no files of its package.
+MODULES = ("virtio_pci", "virtio_blk", "virtiofs", "overlay", "loop", "ext4")
 
 #: What the guest's first script calls.
 APPLETS = ("cat", "chmod", "chown", "cp", "insmod", "ln", "mkdir", "mount", "mv", "poweroff", "rm", "seq", "sh",

@@ -24,6 +24,8 @@ from vm.rows import Row
 TURNED_OFF, DIED = 124, 125
 
 _OUT = "/leeward-vm/out"
+#: Of a file system that, unlike the guest's others, can show its files as another user's on every kernel.
+_DISK = "/leeward-vm/disk"
 
 #: Seconds for a test that takes the default of pyproject.toml elsewhere.
 _TIMEOUT_S = 900
@@ -58,7 +60,8 @@ def run(row: Row, tests: Sequence[str], out: BinaryIO, *, seconds: float = 1200.
         Unavailable: this machine can't.
     """
     pytest = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:pytester",
-              "-p", "pytest_timeout", "-o", f"timeout={_TIMEOUT_S}", f"--junitxml={_OUT}/{TESTS}", *tests]
+              "-p", "pytest_timeout", "-o", f"timeout={_TIMEOUT_S}", f"--basetemp={_DISK}/tests",
+              f"--junitxml={_OUT}/{TESTS}", *tests]
     _compile()
     script = f"alone {shlex.join(pytest)}\nstatus=$?\n"
     if asks:
