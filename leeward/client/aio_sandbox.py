@@ -360,7 +360,7 @@ class AsyncSandbox(AsyncOverlayCalls):
     async def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
         fields = {"sandbox": await self._named(), **sandbox_calls.code_fields(code, options)}
         fields |= {"kernel": kernel} if kernel else {}
-        if kernel and options == {"display": True}:  # code without options
+        if kernel and options.keys() == {"display"}:  # code without another option
             return sandbox_calls.result(await self._connections.execute_in_kernel(fields))
         arrivals = arrivals_of(options)
         served = awaited_by(options, arrivals)

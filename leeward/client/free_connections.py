@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 #: The greatest number of idle connections that are kept for later calls.
 _KEPT = 4
 #: Entries of `seats` in place of a number: a kernel that one request has named, and one that can't be bound.
-_SEEN, _NAMED = 0, -1
+SEEN, NAMED = 0, -1
 #: The greatest number of kernels that are remembered for a connection.
-_MOST_SEATS = 256
+MOST_SEATS = 256
 
 
 class FreeConnections:
@@ -48,7 +48,7 @@ class FreeConnections:
             return connection.call(op, fields)
 
     def execute_in_kernel(self, fields: Mapping[str, Any]) -> Answer:
-        """Send a sandbox_execute request for a kernel, with code and no option."""
+        """Send a sandbox_execute request for a kernel, with code and perhaps `display`."""
         connection = self._take()
         try:
             return _executed(connection, fields)
@@ -94,19 +94,19 @@ class FreeConnections:
 
 def _executed(connection: BlockingConnection, by_name: Mapping[str, Any]) -> Answer:
     """
-    The answer to *by_name*, the fields of a sandbox_execute request with `code` alone. The first request to a kernel on a
-    connection names it. Before the second one the connection binds it (`kernel_bind`); from then on code alone is sent
-    with its number, as for a session, which the daemon handles on its fast path.
+    The answer to *by_name*, the fields of a sandbox_execute request with `code` and perhaps `display`. The first request
+    to a kernel on a connection names it. Before the second one the connection binds it (`kernel_bind`); from then on code
+    alone is sent with its number, as for a session, which the daemon handles on its fast path.
     """
-    key = by_name["sandbox"], by_name["kernel"]
+    key = by_name["sandbox"], by_name["kernel"], by_name.get("display", False)
     seat = connection.seats.get(key) if connection.connected else None
-    if seat == _SEEN:
+    if seat == SEEN:
         seat = _bound(connection, *key)
-    if seat is None or seat == _NAMED:
+    if seat is None or seat == NAMED:
         answer = connection.call("sandbox_execute", by_name)
-        if len(connection.seats) >= _MOST_SEATS:
+        if len(connection.seats) >= MOST_SEATS:
             connection.seats.clear()
-        connection.seats.setdefault(key, _SEEN)
+        connection.seats.setdefault(key, SEEN)
         return answer
     try:
         return connection.call("execute", {"session": seat, "code": by_name["code"]}, reconnect=False)
@@ -116,14 +116,15 @@ def _executed(connection: BlockingConnection, by_name: Mapping[str, Any]) -> Ans
     return connection.call("sandbox_execute", by_name)
 
 
-def _bound(connection: BlockingConnection, sandbox: str, kernel: int) -> int:
-    """The kernel's number on the connection, to which this binds it; _NAMED if that isn't possible."""
+def _bound(connection: BlockingConnection, sandbox: str, kernel: int, display: bool) -> int:
+    """The kernel's number on the connection, to which this binds it; NAMED if that isn't possible."""
     try:
-        reply, _ = connection.call("kernel_bind", {"sandbox": sandbox, "kernel": kernel}, retry=False, retry_busy=False)
+        reply, _ = connection.call("kernel_bind", {"sandbox": sandbox, "kernel": kernel, "display": display}, retry=False,
+                                   retry_busy=False)
         seat = whole(reply, "session", 1)
     except DaemonAway:
-        return _NAMED
+        return NAMED
     except (Refused, PeerError):  # if the kernel has ended, the execute request is refused with that reason
-        seat = _NAMED
-    connection.seats[sandbox, kernel] = seat
+        seat = NAMED
+    connection.seats[sandbox, kernel, display] = seat
     return seat

@@ -429,10 +429,12 @@ static const struct lw_field lw_fields_kept_read[] = {
 struct lw_kernel_bind {
 	struct lw_bytes sandbox; /* its id */
 	uint64_t kernel; /* of `kernel_open` */
+	bool display; /* as for `execute`, of each of these requests */
 };
 static const struct lw_field lw_fields_kernel_bind[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_kernel_bind, sandbox)},
 	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_bind, kernel)},
+	{"display", LW_FLAG, false, offsetof(struct lw_kernel_bind, display)},
 };
 
 /* End a kernel, as a reset does, and give it no other process. */

@@ -324,6 +324,8 @@ export interface Requests {
     sandbox: string;
     /** of `kernel_open` */
     kernel: number | bigint;
+    /** as for `execute`, of each of these requests */
+    display?: boolean;
   };
   kernel_close: {
     /** its id */
