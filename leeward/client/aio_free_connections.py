@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.client.aio_calls import AsyncCalls
 from leeward.client.conversation import answered
-from leeward.client.free_connections import MOST_SEATS, NAMED, SEEN
+from leeward.client.free_connections import MOST_SEATS, NAMED, SEEN, KernelKey, by_name, kernel_fields
 from leeward.errors import Busy, DaemonAway, DaemonError, PeerError, ShuttingDown
 from leeward.wire.sandbox_replies import whole
 
@@ -43,25 +43,24 @@ class AsyncFreeConnections:
         """Send a request over the connection that stays open until `close`, and with which what it holds ends."""
         return await self._own._call(op, fields, None)
 
-    async def execute_in_kernel(self, fields: Mapping[str, Any]) -> Answer:
+    async def execute_in_kernel(self, key: KernelKey, code: bytes) -> Answer:
         """
-        Send a sandbox_execute request for a kernel, with code and perhaps `display`; by a number, as the blocking client
-        does, once the kernel has one. It gets that beside its second request, so that no request overtakes another.
+        Send code for a kernel; by a number, as the blocking client does, once the kernel has one. It gets that beside its
+        second request, so that no request overtakes another.
         """
-        key = fields["sandbox"], fields["kernel"], fields.get("display", False)
         connection = self._calls.connection_with(key)
         if connection is not None and connection.seats[key] > SEEN:
             try:
-                return answered(await connection.call("execute", {"session": connection.seats[key], "code": fields["code"]}))
+                return answered(await connection.call("execute", {"session": connection.seats[key], "code": code}))
             except (DaemonAway, ShuttingDown, Busy) as error:
                 if error.may_have_run:
                     raise
         elif connection is not None and connection.seats[key] == SEEN:
             connection.seats[key] = NAMED
-            binding = asyncio.get_running_loop().create_task(_bind(connection, *key))
+            binding = asyncio.get_running_loop().create_task(_bind(connection, key))
             self._binding.add(binding)
             binding.add_done_callback(self._binding.discard)
-        answer, used = await self._calls.within("sandbox_execute", fields, None)
+        answer, used = await self._calls.within("sandbox_execute", by_name(key, code), None)
         if len(used.seats) >= MOST_SEATS:
             used.seats.clear()
         used.seats.setdefault(key, SEEN)
@@ -77,11 +76,9 @@ class AsyncFreeConnections:
         await self._own.close()
 
 
-async def _bind(connection: AsyncConnection, sandbox: str, kernel: int, display: bool) -> None:
+async def _bind(connection: AsyncConnection, key: KernelKey) -> None:
     """Bind the kernel to a number on *connection*, if that is possible; else requests go on to name it."""
     try:
-        fields = {"sandbox": sandbox, "kernel": kernel, "display": display}
-        connection.seats[sandbox, kernel, display] = whole(answered(await connection.call("kernel_bind", fields))[0],
-                                                           "session", 1)
+        connection.seats[key] = whole(answered(await connection.call("kernel_bind", kernel_fields(key)))[0], "session", 1)
     except (DaemonError, PeerError):
         pass  # if the kernel or the daemon has ended, the next request is told
