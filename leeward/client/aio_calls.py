@@ -66,7 +66,7 @@ class AsyncCalls:
         """
         until = None if deadline is None else time.monotonic() + deadline
         reply, connection = await self._with_packages(
-            options, session_fields(options), lambda fields: self.within("session_open", fields, until))
+            options, session_fields(options), lambda fields: self._within("session_open", fields, until))
         session = AsyncSession(connection, self.socket, checked(whole, reply[0], "session", 1))
         try:
             yield session
@@ -92,11 +92,11 @@ class AsyncCalls:
 
     async def _call(self, op: str, fields: Mapping[str, Any], until: float | None, idempotent: bool = False,
                     functions: AwaitedBesideJob | None = None, folders: OpenFolders | None = None) -> Answer:
-        return (await self.within(op, fields, until, idempotent, functions, folders))[0]
+        return (await self._within(op, fields, until, idempotent, functions, folders))[0]
 
-    async def within(self, op: str, fields: Mapping[str, Any], until: float | None, idempotent: bool = False,
-                     functions: AwaitedBesideJob | None = None,
-                     folders: OpenFolders | None = None) -> tuple[Answer, AsyncConnection]:
+    async def _within(self, op: str, fields: Mapping[str, Any], until: float | None, idempotent: bool = False,
+                      functions: AwaitedBesideJob | None = None,
+                      folders: OpenFolders | None = None) -> tuple[Answer, AsyncConnection]:
         """Make a call before *until*, a time.monotonic() value, or raise NoAnswer: the answer, and its connection."""
         one = _PendingCall(op, fields, idempotent, until, functions, folders)
         try:
@@ -109,7 +109,7 @@ class AsyncCalls:
             late.may_have_run = one.sent
             raise late from None
 
-    def connection_with(self, kernel: tuple[str, int, bool]) -> AsyncConnection | None:
+    def _connection_with(self, kernel: tuple[str, int, bool]) -> AsyncConnection | None:
         """The connection of this event loop that knows this kernel; None if there is none."""
         return next((each for each in self._state().connections if kernel in each.seats and not each.broken()), None)
 

@@ -48,7 +48,7 @@ class AsyncFreeConnections:
         Send code for a kernel; by a number, as the blocking client does, once the kernel has one. It gets that beside its
         second request, so that no request overtakes another.
         """
-        connection = self._calls.connection_with(key)
+        connection = self._calls._connection_with(key)
         if connection is not None and connection.seats[key] > SEEN:
             try:
                 return answered(await connection.call("execute", {"session": connection.seats[key], "code": code}))
@@ -60,7 +60,7 @@ class AsyncFreeConnections:
             binding = asyncio.get_running_loop().create_task(_bind(connection, key))
             self._binding.add(binding)
             binding.add_done_callback(self._binding.discard)
-        answer, used = await self._calls.within("sandbox_execute", by_name(key, code), None)
+        answer, used = await self._calls._within("sandbox_execute", by_name(key, code), None)
         if len(used.seats) >= MOST_SEATS:
             used.seats.clear()
         used.seats.setdefault(key, SEEN)

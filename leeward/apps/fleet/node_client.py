@@ -66,7 +66,7 @@ class NodeClient(AsyncClient):
 
     async def _asked_within(self, op: str, until: float | None,
                             fields: Mapping[str, Any]) -> tuple[Answer, AsyncConnection]:
-        return await self.within(op, fields, until)
+        return await self._within(op, fields, until)
 
     async def _asked(self, op: str, until: float | None, functions: AwaitedBesideJob | None,
                      fields: Mapping[str, Any]) -> Answer:
