@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
-from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.fast_path import FastPath
 from leeward.daemon.loop.reactor import Reactor, Timer
 from leeward.daemon.run.beside import Beside, Interpreter, SharedLeaf
@@ -129,12 +129,17 @@ class LiveCaller:
 
     def __init__(self, job: Job, done: Callable[[Report], None]) -> None:
         self.job, self._done = job, done
+        self.again: Callable[[], None] | None = None  # called in place of a failure if nothing of the job has run
 
     def finished(self, report: Report) -> None:
         self._done(report)
 
     def lost(self) -> None:
-        self.failed("", "its process was lost before it had read the job")
+        again, self.again = self.again, None
+        if again is None:
+            self.failed("", "its process was lost before it had read the job")
+        else:
+            again()
 
     def failed(self, layer: str, text: str) -> None:
         self._done(internal("WorkerLost", f"{layer}: {text}" if layer else text))
@@ -278,24 +283,36 @@ class LiveRunner:
         made.is_process(process)
         return made
 
-    def execute(self, job: Job, done: Callable[[Report], None]) -> Interpreter:
+    def execute(self, job: Job, done: Callable[[Report], None],
+                moved: Callable[[Interpreter], None] = nothing) -> Interpreter:
         """
         Run *job* in a fresh interpreter with the sandbox's files, one that waits if there is one; its time begins when
         that is ready. *done* gets the report. `kill` of the interpreter ends the job, which is then reported as killed
-        by SIGKILL. Raises as `start`.
+        by SIGKILL. *moved* is called with another interpreter, if the one that waited was lost. Raises as `start`.
         """
         caller = LiveCaller(job, done)
         spare, self._spare = self._spare, None
+        made: Interpreter | None = None
 
         def ready(runner: Runner) -> None:
+            assert made is not None
             execution = execution_of(job)(self._reactor, runner, made, caller)
             made.tenant = execution
             execution.start()
 
+        def again() -> None:
+            nonlocal made
+            try:
+                made = self.interpreter(ready, caller.failed)
+            except (LeewardError, OSError) as error:
+                caller.failed("", str(error))
+            else:
+                moved(made)
+
         if spare is not None and spare.waits():
             self._check_room()
-            made = spare
-            made.give(ready, caller.failed)
+            made, caller.again = spare, again
+            made.give(ready, lambda _layer, _text: caller.lost())
             return made
         if spare is not None:
             spare.kill()

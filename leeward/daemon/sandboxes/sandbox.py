@@ -26,7 +26,7 @@ from leeward.daemon.sandboxes.kernel import KernelProcess, KernelRequest, LiveKe
 from leeward.daemon.sandboxes.program import LiveProgram, Order
 from leeward.daemon.sandboxes.registry import SANDBOX, Event, Life, Reason, State
 from leeward.daemon.sandboxes.terms import ProgramTerms, SandboxFacts, SandboxTerms, environment_of
-from leeward.daemon.sandboxes.warm import WaitingProgram, has_room
+from leeward.daemon.sandboxes.warm import ROOM_INTERPRETER, WaitingProgram, has_room
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, ProcessOver, Refused, RequestRejected, SessionOver
 from leeward.isolation.cgroup.entry import Usage
 from leeward.spec.job import Job
@@ -207,7 +207,7 @@ class LiveSandbox:
 
         fresh = FreshJob(answered, self._fresh)
         try:
-            fresh.process = self._here().execute(self._with_env(job), fresh.answer)
+            fresh.process = self._here().execute(self._with_env(job), fresh.answer, fresh.moved)
         except LeewardError as error:
             self._fresh.discard(fresh)
             raise Busy(f"the interpreter can't be started: {error}") from error
@@ -215,7 +215,8 @@ class LiveSandbox:
 
     def _prepare(self) -> None:
         """Have an interpreter wait for the next `execute`: there were two shortly one after the other."""
-        if self._place is not None and not self.held and self.state is State.OPEN and has_room(self.facts.limits):
+        if self._place is not None and not self.held and self.state is State.OPEN and has_room(
+                self.facts.limits, *ROOM_INTERPRETER):
             self._place.prepare()
 
     def _with_env(self, job: Job) -> Job:
@@ -512,6 +513,12 @@ class FreshJob:
         """The sandbox is over: report that the job failed."""
         self.answer(Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL,
                                          error=JobError("SandboxOver", why, ""))))
+
+    def moved(self, process: Interpreter) -> None:
+        """The job gets another interpreter, since the one that had waited for it was lost before."""
+        self.process = process
+        if self._done is None:
+            process.kill()
 
     def cancel(self) -> None:
         self._done = None
