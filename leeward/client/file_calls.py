@@ -330,7 +330,11 @@ def read_many(paths: Iterable[P], *, limit: int = MOST_READ) -> Call[dict[P, byt
         while len(asked) < min(len(left), MAX_ROWS) and size + len(left[-1 - len(asked)][1]) < CHUNK:
             asked.append(left[-1 - len(asked)][1] + b"\0")
             size += len(asked[-1])
-        answers = [*found_in((yield "file_read_many", {"paths": b"".join(asked)})["data"])]
+        response = yield "file_read_many", {"paths": b"".join(asked)}
+        try:
+            answers = [*found_in(response["data"])]
+        except ValueError as error:
+            raise PeerError(f"a file call's answer: {error}") from None
         if not 0 < len(answers) <= len(asked):
             raise PeerError("a file call's answer: files are missing, or too many")
         for number, content in answers:

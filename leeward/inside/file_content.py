@@ -15,7 +15,6 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from leeward.errors import PeerError
 from leeward.inside import answer
 from leeward.wire.file_answers import CHUNK, MAX_HANDLE, MAX_ROWS
 from leeward.wire.file_batches import FOUND, files_in, found_of
@@ -268,21 +267,18 @@ def write(call: Fields, handles: Handles) -> dict[str, Any]:
 def write_many(data: bytes, told: Told) -> list[list[Any]]:
     """Write the files of a batch. Returns the number, errno and reason of each that couldn't be written."""
     wrong: list[list[Any]] = []
-    try:
-        for number, (path, mode, content) in enumerate(files_in(data)):
-            if number >= MAX_ROWS:
-                raise ValueError(f"a batch has {MAX_ROWS} files at most")
-            try:
-                one = FileWriting(path, mode=mode)
-                with dropped_on_error(one):
-                    one.put(0, content)
-                one.finish()
-            except TimeoutError:  # of the whole call
-                raise
-            except (OSError, ValueError) as error:
-                wrong.append([number, *told(error).values()])
-    except PeerError as error:
-        raise ValueError(str(error)) from None
+    for number, (path, mode, content) in enumerate(files_in(data)):
+        if number >= MAX_ROWS:
+            raise ValueError(f"a batch has {MAX_ROWS} files at most")
+        try:
+            one = FileWriting(path, mode=mode)
+            with dropped_on_error(one):
+                one.put(0, content)
+            one.finish()
+        except TimeoutError:  # of the whole call
+            raise
+        except (OSError, ValueError) as error:
+            wrong.append([number, *told(error).values()])
     return wrong
 
 

@@ -2,7 +2,7 @@
 Many files in one binary value, one after the other: what `file_write_many` and `file_read_many` carry.
 
 Runs in:   clients, and the process in a sandbox that does file calls; pure. The daemon hands the bytes on unread.
-Trust:     none: any bytes give files, or PeerError.
+Trust:     none: any bytes give files, or ValueError.
 
 A file to write is HEAD, its path, its content; a file that was read is FOUND and its content, or why there is none.
 """
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-
-from leeward.errors import PeerError
 
 #: Bytes of the path; permission bits, or -1 to keep them; bytes of the content.
 HEAD = struct.Struct(">HhI")
@@ -50,5 +48,5 @@ def found_in(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _piece(view: memoryview, begin: int, end: int) -> memoryview:
     if end > len(view):
-        raise PeerError("a batch of files is cut short")
+        raise ValueError("a batch of files is cut short")
     return view[begin:end]

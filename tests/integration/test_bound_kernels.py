@@ -106,7 +106,7 @@ def test_tasks_reach_a_kernel_by_its_number(daemon: LiveDaemon) -> None:
             kernel = await box.kernel()
             await kernel.execute("seen = []")
             await asyncio.gather(*(kernel.execute(f"seen.append({at})", display=bool(at % 2)) for at in range(30)))
-            for at in range(4):
+            for _ in range(4):
                 assert (str([*range(30)]), None) == ((await kernel.execute("seen")).value,
                                                      (await kernel.execute("seen", display=False)).value)
             state = box._connections._calls._state()
