@@ -5,6 +5,11 @@ from __future__ import annotations
 import errno as _errno
 import os
 
+TYPE_CHECKING = False  # see wire/frames.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
 #: The errors of a call when this process or the host has no descriptor or memory left, which is often temporary.
 #: ETOOMANYREFS: too many descriptors of this user are in flight between processes.
 SHORT = (_errno.EMFILE, _errno.ENFILE, _errno.ENOMEM, _errno.ETOOMANYREFS)
@@ -160,6 +165,23 @@ class EditError(LeewardError, ValueError):
         self.path, self.found = path, found
         times = f"is there {found} times; give more of what is around it" if found else "isn't there"
         super().__init__(f"{path}: the text to replace {times}")
+
+
+class FilesFailed(LeewardError, OSError):
+    """
+    `files.write_many` or `files.read_many` couldn't write or read some of the files; all others were.
+
+    Attributes:
+        errors: by path, as the caller gave it: what `write` or `read` would have raised.
+        found: what `read_many` has read, by path.
+    """
+
+    def __init__(self, errors: Mapping[Any, Exception], found: Mapping[Any, bytes]) -> None:
+        self.errors, self.found = errors, found
+        first = next(iter(errors.values()))
+        more = f"; and {len(errors) - 1} more" if len(errors) > 1 else ""
+        super().__init__(f"{first}{more}")
+        self.errno = getattr(first, "errno", None)
 
 
 class DaemonError(LeewardError):

@@ -81,13 +81,13 @@ def _brackets(text: str) -> dict[int, tuple[int, int]]:
 
 
 def _with_sorted_imports(text: str) -> str:
-    """*text* with each run of imports from leeward in the order of the modules' names."""
+    """*text* with each run of imports from leeward, or from collections, in the order of the modules' names."""
     lines = text.splitlines(keepends=True)
     bodies = [node.body for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.Module, ast.If))]
     for body in bodies:
         for ours, run in groupby(body, lambda node: isinstance(node, ast.ImportFrom)
-                                 and (node.module or "").startswith("leeward")):
-            imports = [node for node in run if ours and isinstance(node, ast.ImportFrom)]
+                                 and (node.module or "").partition(".")[0]):
+            imports = [node for node in run if ours in ("leeward", "collections") and isinstance(node, ast.ImportFrom)]
             parts = [(node.module, _with_sorted_names(node, lines[node.lineno - 1:node.end_lineno])) for node in imports]
             if parts:
                 lines[imports[0].lineno - 1:imports[-1].end_lineno] = [

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from bench import sandboxes as live
 from bench import verdicts
@@ -27,7 +28,7 @@ from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.floors import CODE, CalledSubject
 from leeward_cli.bench.ours import daemon, daemon_pid, fresh, good
 
-_SLEEPERS, _BURST, _DENSE = 200, 100, 50
+_SLEEPERS, _BURST, _DENSE, _FILES = 200, 100, 50, 1000
 #: Programs whose verdicts are compared in a round, two of each kind; bench/verdicts.py takes 2,000.
 _VERDICTS = 2 * len(verdicts.KINDS)
 #: Run where no controller can be seen, and where they can: fresh jobs and turns of a session, by line of standard input.
@@ -49,8 +50,8 @@ _HIDDEN = ["unshare", "--mount", "--propagation", "private", "sh", "-c", 'umount
 
 
 def measure(settings: FigureSettings) -> Sequence[Row]:
-    return [*_jobs(settings), *_verdicts(), *_sandboxes(settings), *_kernels(settings), *_uncounted(settings),
-            *jobs.measure_rates(settings), *egress.measure(settings)[:1]]
+    return [*_jobs(settings), *_verdicts(), *_sandboxes(settings), *_kernels(settings), *_files(settings),
+            *_uncounted(settings), *jobs.measure_rates(settings), *egress.measure(settings)[:1]]
 
 
 def _jobs(settings: FigureSettings) -> Sequence[Row]:
@@ -142,6 +143,30 @@ def _kernels(settings: FigureSettings) -> Sequence[Row]:
     return [*sandboxes.calls(settings), compared("box.execute over a fresh job", found, executed, job, 2),
             Row(branched, round(percentile(milliseconds, 50), 2), "ms", 1.5,
                 measured=[spread(branched, "ms", milliseconds, 2)])]
+
+
+def _files(settings: FigureSettings) -> Sequence[Row]:
+    """Beside a tar outside, both on a tmpfs, each file new."""
+    many = {f"many/{number % 20}/{number}": bytes(1024) for number in range(_FILES)}
+    found: dict[str, list[list[float]]] = {name: [] for name in ("write_many", "tar x", "read_many", "tar c")}
+    with daemon(None) as path, Sandbox(socket=path) as box, tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        box.files.write_many(many)
+        box.files.export_tar("many", f"{folder}/many.tar")
+        unpack, pack = (["tar", how, f"{folder}/many.tar", "-C", f"{folder}/many", *more] for how, more in (
+            ("xf", ()), ("cf", ("."))))
+        for _ in range(settings.some(20)):
+            box.files.remove("many", recursive=True)
+            shutil.rmtree(f"{folder}/many", ignore_errors=True)
+            os.mkdir(f"{folder}/many")
+            calls: Sequence[Callable[[], object]] = (
+                partial(box.files.write_many, many), partial(subprocess.run, unpack, check=True),
+                partial(box.files.read_many, many), partial(subprocess.run, pack, check=True))
+            for name, call in zip(found, calls, strict=True):
+                start = time.perf_counter()
+                call()
+                found[name].append([time.perf_counter() - start])
+    return [compared(f"{_FILES:,} files of 1 KiB by files.{ours} over {theirs} outside", found, ours, theirs, 2)
+            for ours, theirs in (("write_many", "tar x"), ("read_many", "tar c"))]
 
 
 def _uncounted(settings: FigureSettings) -> Sequence[Row]:

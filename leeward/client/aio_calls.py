@@ -109,6 +109,10 @@ class AsyncCalls:
             late.may_have_run = one.sent
             raise late from None
 
+    def _connection_with(self, kernel: tuple[str, int, bool]) -> AsyncConnection | None:
+        """The connection of this event loop that knows this kernel; None if there is none."""
+        return next((each for each in self._state().connections if kernel in each.seats and not each.broken()), None)
+
     async def _ask(self, one: _PendingCall) -> tuple[Answer, AsyncConnection]:
         state = self._state()
         closings = state.closings

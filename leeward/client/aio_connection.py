@@ -56,6 +56,7 @@ class AsyncConnection:
         self._asking: asyncio.Task[None] | None = None  # the task that asks for an arena
         self._learning: asyncio.Task[None] | None = None  # the task that asks for the daemon's bounds
         self.gate = Gate(adapts)
+        self.seats: dict[tuple[str, int, bool], int] = {}  # aio_free_connections.py fills it
         sock.setblocking(False)
         loop.add_reader(sock.fileno(), self._readable)
 

@@ -95,7 +95,7 @@ class BlockingConnection:
         self._halfway = False  # whether the holder of `sending` is writing a request
         self._hurried = ""  # "interrupt" or "kill", if a signal handler asked for it during that write
         self._awaited = 0  # the request number of the job that a call waits for; 0 if there is none
-        self.seats: dict[tuple[str, int], int] = {}  # free_connections.py fills it; cleared with the connection
+        self.seats: dict[tuple[str, int, bool], int] = {}  # free_connections.py fills it; cleared with the connection
 
     def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None, *, retry: bool = True,
              idempotent: bool = False, retry_busy: bool = True, reconnect: bool = True,

@@ -18,8 +18,9 @@ from typing import Any, TypeVar, cast
 
 from leeward.base.dataclass import dataclass
 from leeward.base.protocols import Protocol
-from leeward.errors import PeerError
-from leeward.wire.file_answers import CHUNK, MAX_PATH, check_answer
+from leeward.errors import FilesFailed, PeerError
+from leeward.wire.file_answers import CHUNK, MAX_PATH, MAX_ROWS, check_answer
+from leeward.wire.file_batches import HEAD, file_of, found_in
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import answer
 
@@ -118,9 +119,7 @@ def answer_of(op: str, fields: Mapping[str, Any], reply: Reply) -> dict[str, Any
     found = check_answer(op, answer(reply))
     if "errno" not in found:
         return found
-    if not found["errno"]:
-        raise ValueError(found["why"])
-    raise OSError(found["errno"], found["why"] or os.strerror(found["errno"]), shown(fields.get("path", b".")))
+    raise failed_with(found["errno"], found["why"], fields.get("path", b"."))
 
 
 def advanced(call: Call[Any], response: dict[str, Any] | None, error: Exception | None) -> tuple[bool, Any]:
@@ -269,6 +268,94 @@ def append(path: Path, data: Content) -> Call[int]:
     for piece in chunks_in(data):
         size = (yield "file_append", {"path": raw(path), "data": piece})["size"]
     return size
+
+
+# --- many files ------------------------------------------------------------------------
+
+#: A path as the caller has given it.
+P = TypeVar("P", bound=Path)
+
+
+def failed_with(number: int, why: str, path: bytes) -> Exception:
+    """The error of a call that failed with this errno, 0 if an argument was invalid."""
+    return OSError(number, why or os.strerror(number), shown(path)) if number else ValueError(why)
+
+
+def write_many(files: Mapping[P, bytes | bytearray | memoryview | str], *, mode: int | None = None) -> Call[int]:
+    if mode is not None and not 0 <= mode <= 0o777:
+        raise ValueError(f"mode has permission bits alone, not {mode:o}")
+    errors: dict[P, Exception] = {}
+    batch: list[tuple[P, bytes]] = []
+    size = filled = 0
+    for path, data in files.items():
+        content = data.encode() if isinstance(data, str) else memoryview(data).cast("B")
+        name = raw(path)
+        one = HEAD.size + len(name) + len(content)
+        if batch and (filled + one > CHUNK or len(batch) == MAX_ROWS):
+            yield from _send(batch, errors)
+            batch, filled = [], 0
+        if one > CHUNK:
+            try:
+                yield from write(path, content, mode=mode)
+            except OSError as error:
+                errors[path] = error
+        else:
+            batch.append((path, file_of(name, -1 if mode is None else mode, content)))
+            filled += one
+        size += len(content)
+    if batch:
+        yield from _send(batch, errors)
+    if errors:
+        raise FilesFailed(errors, {})
+    return size
+
+
+def _send(batch: list[tuple[P, bytes]], errors: dict[P, Exception]) -> Call[None]:
+    failed = (yield "file_write_many", {"data": b"".join(one for _, one in batch)})["failed"]
+    for number, errno_, why in failed:
+        if number >= len(batch):
+            raise PeerError("a file call's answer: it is about a file that wasn't sent")
+        path = batch[number][0]
+        errors[path] = failed_with(errno_, why, raw(path))
+
+
+def read_many(paths: Iterable[P], *, limit: int = MOST_READ) -> Call[dict[P, bytes]]:
+    left = [(path, raw(path)) for path in dict.fromkeys(paths)]
+    found: dict[P, bytes] = {}
+    errors: dict[P, Exception] = {}
+    left.reverse()
+    while left:
+        asked = list[bytes]()
+        size = 0
+        while len(asked) < min(len(left), MAX_ROWS) and size + len(left[-1 - len(asked)][1]) < CHUNK:
+            asked.append(left[-1 - len(asked)][1] + b"\0")
+            size += len(asked[-1])
+        response = yield "file_read_many", {"paths": b"".join(asked)}
+        try:
+            answers = [*found_in(response["data"])]
+        except ValueError as error:
+            raise PeerError(f"a file call's answer: {error}") from None
+        if not 0 < len(answers) <= len(asked):
+            raise PeerError("a file call's answer: files are missing, or too many")
+        for number, content in answers:
+            path, name = left.pop()
+            try:
+                if number == errno.EFBIG:
+                    content = yield from read(path, most=limit)
+                elif number:
+                    raise failed_with(number, content.decode("utf-8", "replace"), name)
+                elif len(content) > limit:
+                    raise OSError(errno.EFBIG, "the files have more bytes than the limit", shown(name))
+            except (OSError, ValueError) as error:
+                if getattr(error, "errno", 0) == errno.EFBIG:
+                    raise
+                errors[path] = error
+            else:
+                found[path] = content
+                limit -= len(content)
+    if errors:
+        raise FilesFailed(errors, found)
+    return found
 
 
 # --- names ----------------------------------------------------------------------------

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from leeward.base.protocols import Protocol
 from leeward.client import file_calls, file_trees
 from leeward.client.conversation import checked
-from leeward.client.file_calls import Call, Content, FileChange, FileInfo, FileMatch, Found, Path, T, raw, shown
+from leeward.client.file_calls import Call, Content, FileChange, FileInfo, FileMatch, Found, P, Path, T, raw, shown
 from leeward.client.file_trees import MOST_BYTES, Transfer
 from leeward.client.waiting import in_thread, sleep
 from leeward.errors import EditError
@@ -90,6 +90,28 @@ class Files:
         """
         return self._do(file_calls.write(path, data, mode=mode, exclusive=exclusive),
                         waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
+
+    def write_many(self, files: Mapping[P, bytes | bytearray | memoryview | str], *, mode: int | None = None) -> int:
+        """
+        Write many files by one call, each as `write` does, and return the number of bytes. FilesFailed, whose `errors`
+        are by path, if some couldn't be written; all others were.
+
+        Args:
+            files: bytes or text (written as UTF-8), by path.
+            mode: permission bits of all of them, as for `write`.
+        """
+        return self._do(file_calls.write_many(files, mode=mode))
+
+    def read_many(self, paths: Iterable[P], *, limit: int = file_calls.MOST_READ) -> dict[P, bytes]:
+        """
+        Read many regular files by one call, and return their contents by path. FilesFailed if some couldn't be read:
+        its `errors` are by path, and its `found` has the others.
+
+        Args:
+            paths: the files' paths; one that occurs twice is read once.
+            limit: bytes to read at most, of all files together; OSError with EFBIG if there are more.
+        """
+        return self._do(file_calls.read_many(paths, limit=limit))
 
     def append(self, path: Path, data: Content) -> int:
         """Write *data*, as for `write`, at the end of a file, which is made if it is missing; returns its size in bytes."""

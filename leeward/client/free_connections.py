@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 #: The greatest number of idle connections that are kept for later calls.
 _KEPT = 4
 #: Entries of `seats` in place of a number: a kernel that one request has named, and one that can't be bound.
-_SEEN, _NAMED = 0, -1
+SEEN, NAMED = 0, -1
+#: A kernel of a sandbox, by the sandbox's id and its number, and whether what its code shows is collected.
+KernelKey = tuple[str, int, bool]
 #: The greatest number of kernels that are remembered for a connection.
-_MOST_SEATS = 256
+MOST_SEATS = 256
 
 
 class FreeConnections:
@@ -47,11 +49,10 @@ class FreeConnections:
         with self.lasting() as connection:
             return connection.call(op, fields)
 
-    def execute_in_kernel(self, fields: Mapping[str, Any]) -> Answer:
-        """Send a sandbox_execute request for a kernel, with code and no option."""
+    def execute_in_kernel(self, key: KernelKey, code: bytes) -> Answer:
         connection = self._take()
         try:
-            return _executed(connection, fields)
+            return _executed(connection, key, code)
         finally:
             self._give_back(connection)
 
@@ -92,38 +93,46 @@ class FreeConnections:
             connection.close()
 
 
-def _executed(connection: BlockingConnection, by_name: Mapping[str, Any]) -> Answer:
+def kernel_fields(key: KernelKey) -> dict[str, Any]:
+    return dict(zip(("sandbox", "kernel", "display"), key, strict=True))
+
+
+def by_name(key: KernelKey, code: bytes) -> dict[str, Any]:
+    """The fields of a sandbox_execute request."""
+    return {**kernel_fields(key), "code": code}
+
+
+def _executed(connection: BlockingConnection, key: KernelKey, code: bytes) -> Answer:
     """
-    The answer to *by_name*, the fields of a sandbox_execute request with `code` alone. The first request to a kernel on a
-    connection names it. Before the second one the connection binds it (`kernel_bind`); from then on code alone is sent
-    with its number, as for a session, which the daemon handles on its fast path.
+    The answer to code for a kernel. The first request to a kernel on a connection names it. Before the second one the
+    connection binds it (`kernel_bind`); from then on code alone is sent with its number, as for a session, which the
+    daemon handles on its fast path.
     """
-    key = by_name["sandbox"], by_name["kernel"]
     seat = connection.seats.get(key) if connection.connected else None
-    if seat == _SEEN:
-        seat = _bound(connection, *key)
-    if seat is None or seat == _NAMED:
-        answer = connection.call("sandbox_execute", by_name)
-        if len(connection.seats) >= _MOST_SEATS:
+    if seat == SEEN:
+        seat = _bound(connection, key)
+    if seat is None or seat == NAMED:
+        answer = connection.call("sandbox_execute", by_name(key, code))
+        if len(connection.seats) >= MOST_SEATS:
             connection.seats.clear()
-        connection.seats.setdefault(key, _SEEN)
+        connection.seats.setdefault(key, SEEN)
         return answer
     try:
-        return connection.call("execute", {"session": seat, "code": by_name["code"]}, reconnect=False)
+        return connection.call("execute", {"session": seat, "code": code}, reconnect=False)
     except (DaemonAway, ShuttingDown) as error:  # the number ended with the connection
         if error.may_have_run:
             raise
-    return connection.call("sandbox_execute", by_name)
+    return connection.call("sandbox_execute", by_name(key, code))
 
 
-def _bound(connection: BlockingConnection, sandbox: str, kernel: int) -> int:
-    """The kernel's number on the connection, to which this binds it; _NAMED if that isn't possible."""
+def _bound(connection: BlockingConnection, key: KernelKey) -> int:
+    """The kernel's number on the connection, to which this binds it; NAMED if that isn't possible."""
     try:
-        reply, _ = connection.call("kernel_bind", {"sandbox": sandbox, "kernel": kernel}, retry=False, retry_busy=False)
+        reply, _ = connection.call("kernel_bind", kernel_fields(key), retry=False, retry_busy=False)
         seat = whole(reply, "session", 1)
     except DaemonAway:
-        return _NAMED
+        return NAMED
     except (Refused, PeerError):  # if the kernel has ended, the execute request is refused with that reason
-        seat = _NAMED
-    connection.seats[sandbox, kernel] = seat
+        seat = NAMED
+    connection.seats[key] = seat
     return seat

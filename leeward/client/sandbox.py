@@ -347,10 +347,12 @@ class Sandbox(OverlayCalls):
         return self._execute(0, code, options)
 
     def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
+        if kernel and options.keys() == {"display"} and isinstance(code, (str, bytes)):  # a kernel's common case
+            key = self._named(), kernel, bool(options.get("display"))
+            text = code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code
+            return sandbox_calls.result(self._connections.execute_in_kernel(key, text))
         fields = {"sandbox": self._named(), **sandbox_calls.code_fields(code, options)}
         fields |= {"kernel": kernel} if kernel else {}
-        if kernel and options == {"display": True}:  # code without options
-            return sandbox_calls.result(self._connections.execute_in_kernel(fields))
         arrivals = arrivals_of(options)
         served = served_by(options, arrivals)
         answer = self._connections.call("sandbox_execute", fields, functions=served)

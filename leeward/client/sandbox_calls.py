@@ -187,8 +187,6 @@ def listed(ask: Callable[[dict[str, int]], Reply]) -> Rows:
 
 
 def code_fields(code: str | bytes, options: CodeOptions | TurnOptions) -> dict[str, Any]:
-    if options == {"display": True} and isinstance(code, (str, bytes)):  # a kernel's common case: each line counts
-        return {"code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code, "display": True}
     check_names("execute", options, CodeOptions)
     return execute_fields(code, **sent(options))
 

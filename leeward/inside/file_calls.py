@@ -78,27 +78,30 @@ def perform(call: Fields, handles: file_content.Handles, time: CallTime) -> dict
             return CALLS[call["op"]](call, handles)
         finally:
             time.stop()
-    except OSError as error:
-        return wire.failure(error.errno or errno.EIO, "" if error.errno == errno.ENOENT else _why(error))
     except re.error as error:
         return wire.failure(0, f"the pattern is no regular expression: {error}")
-    except ValueError as error:
-        return wire.failure(0, str(error))
+    except (OSError, ValueError) as error:
+        return failure_of(error)
     except RecursionError:
         return wire.failure(0, "the path or the pattern is nested too deeply")
     except (MemoryError, OverflowError):
         return wire.failure(errno.ENOMEM)
 
 
-def _why(error: OSError) -> str:
-    """The text of *error*, unless that is only the errno's usual text."""
+def failure_of(error: OSError | ValueError) -> dict[str, Any]:
+    """With the text of *error*, unless that is only the errno's usual text."""
+    if not isinstance(error, OSError):
+        return wire.failure(0, str(error))
     said = error.strerror or ""
-    return "" if said == os.strerror(error.errno or 0) else said
+    usual = error.errno == errno.ENOENT or said == os.strerror(error.errno or 0)
+    return wire.failure(error.errno or errno.EIO, "" if usual else said)
 
 
 CALLS: dict[str, Callable[[Fields, file_content.Handles], dict[str, Any]]] = {
     "file_read": file_content.read, "file_write": file_content.write, "file_close": file_content.close,
     "file_append": lambda call, _: file_content.append(call),
+    "file_write_many": lambda call, _: {"failed": file_content.write_many(call["data"], failure_of)},
+    "file_read_many": lambda call, _: {"data": file_content.read_many(call["paths"], failure_of)},
     "file_edit": lambda call, _: file_content.edit(call),
     "file_copy": lambda call, _: file_tree.copy(call["path"], call["to"]),
     "file_move": lambda call, _: file_tree.move(call["path"], call["to"]),

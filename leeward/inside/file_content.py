@@ -12,11 +12,12 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from leeward.inside import answer
-from leeward.wire.file_answers import CHUNK, MAX_HANDLE
+from leeward.wire.file_answers import CHUNK, MAX_HANDLE, MAX_ROWS
+from leeward.wire.file_batches import FOUND, files_in, found_of
 
 #: Files that are open for pieces at once, at most. With more, the least recently used one is closed.
 MOST_HANDLES = 64
@@ -26,6 +27,8 @@ MOST_EDITED = 32 << 20
 _OPEN = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 Fields = Mapping[str, Any]
+#: What is told of an error.
+Told = Callable[["OSError | ValueError"], Mapping[str, Any]]
 
 
 def failed(number: int, why: str = "") -> OSError:
@@ -132,19 +135,25 @@ class FileWriting:
     def __init__(self, path: bytes, *, new: bool = False, mode: int = -1, time: int = -1) -> None:
         self._new, self._time = new, time
         self.size = 0
-        before = _in_place(path, new)
-        self.path = os.path.realpath(path)
+        before, self.path = _in_place(path, new)
         folder, name = os.path.split(self.path)
-        if not name or path.endswith(b"/"):
+        if name in (b"", b".", b".."):
             raise failed(errno.EISDIR)
-        os.makedirs(folder, exist_ok=True)
-        if mode < 0:
-            mode = 0o666 & ~_umask() if before is None else stat.S_IMODE(before.st_mode)
-        self._mode = mode & 0o777
+        if mode < 0 and before is not None:
+            mode = before.st_mode
+        self._mode = mode & 0o777 if mode >= 0 else -1  # what open(2) makes of 0666
         self._beside = os.path.join(folder, b".leeward-%s.tmp" % os.urandom(8).hex().encode())
-        self.fd = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self.fd = self._made(folder)
 
-    def put(self, offset: int, data: bytes) -> None:
+    def _made(self, folder: bytes) -> int:
+        flags, mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666 if self._mode < 0 else 0o600
+        try:
+            return os.open(self._beside, flags, mode)
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)
+        return os.open(self._beside, flags, mode)
+
+    def put(self, offset: int, data: bytes | memoryview) -> None:
         view = memoryview(data)
         while view:
             count = os.pwrite(self.fd, view, offset)
@@ -153,7 +162,8 @@ class FileWriting:
 
     def finish(self) -> None:
         with dropped_on_error(self):
-            os.fchmod(self.fd, self._mode)
+            if self._mode >= 0:
+                os.fchmod(self.fd, self._mode)
             if self._time >= 0:
                 os.utime(self.fd, ns=(self._time, self._time))
             if self._new:
@@ -169,29 +179,26 @@ class FileWriting:
             os.unlink(self._beside)
 
 
-def _umask() -> int:
-    mask = os.umask(0o22)
-    os.umask(mask)
-    return mask
-
-
-def _in_place(path: bytes, new: bool) -> os.stat_result | None:
+def _in_place(path: bytes, new: bool) -> tuple[os.stat_result | None, bytes]:
     """
-    The stat of the file that a file written to *path* replaces; None if there is none. OSError if it must stay, or
-    isn't a regular file.
+    The stat of the file that a file written to *path* replaces, None if there is none; and the path of both, which is no
+    link. OSError if it must stay, or isn't a regular file.
     """
     try:
-        before = os.stat(path)
+        before = os.lstat(path)
+        if stat.S_ISLNK(before.st_mode):
+            if new:
+                raise failed(errno.EEXIST)
+            path = os.path.realpath(path)
+            before = os.stat(path)
     except FileNotFoundError:
-        if new and os.path.islink(path):
-            raise failed(errno.EEXIST) from None
-        return None
+        return None, path
     if new:
         raise failed(errno.EEXIST)
     regular(before)
     if not os.access(path, os.W_OK):
         raise failed(errno.EACCES)
-    return before
+    return before, path
 
 
 class Handles:
@@ -255,6 +262,49 @@ def write(call: Fields, handles: Handles) -> dict[str, Any]:
     if number:
         handles.put_back(number, one)
     return {"handle": number or handles.add(one), "size": one.size}
+
+
+def write_many(data: bytes, told: Told) -> list[list[Any]]:
+    """Write the files of a batch. Returns the number, errno and reason of each that couldn't be written."""
+    wrong: list[list[Any]] = []
+    for number, (path, mode, content) in enumerate(files_in(data)):
+        if number >= MAX_ROWS:
+            raise ValueError(f"a batch has {MAX_ROWS} files at most")
+        try:
+            one = FileWriting(path, mode=mode)
+            with dropped_on_error(one):
+                one.put(0, content)
+            one.finish()
+        except TimeoutError:  # of the whole call
+            raise
+        except (OSError, ValueError) as error:
+            wrong.append([number, *told(error).values()])
+    return wrong
+
+
+def read_many(paths: bytes, told: Told) -> bytes:
+    """Read the first of the files, as many as one answer holds; EFBIG for one that doesn't fit into an empty one."""
+    found, left = list[bytes](), CHUNK
+    for path in paths.split(b"\0", MAX_ROWS)[:-1]:
+        try:
+            one = FileReading(path)
+            with dropped_on_error(one):
+                size = one.end - one.begin
+                content = one.take(0, size) if size <= left - FOUND.size else None
+            one.drop()
+            if content is None and found:
+                break
+            entry = found_of(0, content) if content is not None else found_of(errno.EFBIG, b"")
+        except TimeoutError:  # of the whole call
+            raise
+        except (OSError, ValueError) as error:
+            number, why = told(error).values()
+            entry = found_of(number, why.encode("utf-8", "replace"))
+        if len(entry) > left:
+            break
+        found.append(entry)
+        left -= len(entry)
+    return b"".join(found)
 
 
 def close(call: Fields, handles: Handles) -> dict[str, Any]:

@@ -120,6 +120,14 @@ def _match(value: object) -> list[Any]:
     return value
 
 
+def _refusal(value: object) -> list[Any]:
+    if type(value) is not list or len(value) != 3:
+        raise PeerError("a file call's answer: a file that wasn't written has other than three parts")
+    for part, one in zip(value, (_whole(MAX_ROWS - 1), *FAILURE.values()), strict=True):
+        one(part)
+    return value
+
+
 def _rows(one: Check) -> Check:
     def check(value: object) -> list[Any]:
         if type(value) is not list or len(value) > MAX_ROWS:
@@ -150,6 +158,7 @@ ANSWERS: Mapping[str, Mapping[str, Check]] = {
     "file_read": {"data": _bytes(CHUNK), "handle": _HANDLE, "at": _SIZE, "end": _SIZE, "mode": _MODE, "time": _TIME},
     "file_write": {"handle": _HANDLE, "size": _SIZE},
     "file_append": {"size": _SIZE},
+    "file_write_many": {"failed": _ascending(_refusal)}, "file_read_many": {"data": _bytes(CHUNK)},
     "file_close": {},
     "file_list": {"rows": _ascending(_row(component)), "more": _flag},
     "file_walk": {"rows": _ascending(_row(_below))},

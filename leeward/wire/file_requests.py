@@ -82,6 +82,20 @@ class FileAppend(FileRequest):
     data: bytes = field(_DATA, "at most 1 MiB", default=b"")
 
 
+@operation("file_write_many", answers=ANSWERS["file_write_many"])
+class FileWriteMany(FileRequest):
+    """Write many files, each as `file_write` does; one that fails keeps no other back."""
+
+    data: bytes = field(_DATA, "the files, at most 4,000 and 1 MiB")
+
+
+@operation("file_read_many", answers=ANSWERS["file_read_many"])
+class FileReadMany(FileRequest):
+    """Read many files, as many of the first ones as one answer holds."""
+
+    paths: bytes = field(_DATA, "each with a NUL behind it, at most 4,000 and 1 MiB")
+
+
 @operation("file_close", answers=ANSWERS["file_close"])
 class FileClose(FileRequest):
     """Close a handle. A file that wasn't written completely is removed."""

@@ -231,6 +231,8 @@ class KernelRollback(_KernelRequest):
 class KernelBind(_KernelRequest):
     """Give a kernel a number on this connection, by which it takes code alone as a session does."""
 
+    display: bool = field(fields.flag, "as for `execute`, of each of these requests", default=True)
+
 
 @operation("kernel_close", answers={})
 class KernelClose(_KernelRequest):

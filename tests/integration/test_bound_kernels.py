@@ -5,6 +5,7 @@ every other request to that kernel, of whatever connection, finds what it would 
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -84,6 +85,45 @@ def test_options_go_by_the_kernels_name_in_between(kernel: leeward.Kernel) -> No
         assert f"{at}\n".encode() == kernel.execute(f"print({at})").stdout
         assert kernel.execute("1 + 1", display=False).value is None
         assert {"f": b"x"} == dict(kernel.execute("open('f', 'w').write('x')", collect=["f"]).files)
+
+
+def test_code_that_shows_nothing_has_a_number_of_its_own(box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
+    """By turns with code that does; both see the same state."""
+    kernel.execute("count = 0", display=False)
+    for at in range(1, 9):
+        shown = kernel.execute("count += 1\ncount", display=bool(at % 3))
+        assert (str(at) if at % 3 else None) == shown.value
+    with box._connections.one() as connection:
+        numbers = {display: number for (_, _, display), number in connection.seats.items()}
+    assert {True, False} == set(numbers)
+    assert FIRST_SEAT <= min(numbers.values()) < max(numbers.values())
+
+
+def test_tasks_reach_a_kernel_by_its_number(daemon: LiveDaemon) -> None:
+    """In the order of their calls, also while it gets the number; and by name, where the connection is gone."""
+    async def use() -> None:
+        async with leeward.AsyncSandbox(socket=daemon.socket) as box:
+            kernel = await box.kernel()
+            await kernel.execute("seen = []")
+            await asyncio.gather(*(kernel.execute(f"seen.append({at})", display=bool(at % 2)) for at in range(30)))
+            for _ in range(4):
+                assert (str([*range(30)]), None) == ((await kernel.execute("seen")).value,
+                                                     (await kernel.execute("seen", display=False)).value)
+            state = box._connections._calls._state()
+            assert {True, False} == {display for each in state.connections for _, _, display in each.seats}
+            assert FIRST_SEAT <= min(number for each in state.connections for number in each.seats.values())
+            for each in state.connections:
+                each._socket.shutdown(socket.SHUT_RDWR)
+            for _ in range(4):
+                assert "30" == (await kernel.execute("len(seen)")).value
+            slow = asyncio.create_task(kernel.execute("open('/tmp/begun', 'w')\nimport time; time.sleep(100)"))
+            while not await box.files.exists("/tmp/begun"):
+                await asyncio.sleep(0)
+            slow.cancel()
+            with pytest.raises(SessionOver):
+                await kernel.execute("seen")
+    asyncio.run(use())
+    daemon.idle()
 
 
 def test_refused_calls_are_reported(kernel: leeward.Kernel) -> None:
@@ -273,7 +313,7 @@ def test_a_connection_that_the_daemon_has_closed(daemon: LiveDaemon, box: leewar
     """The kernel is there still, whatever its number was."""
     kernel.execute("x = 1")
     with box._connections.one() as connection:
-        number = connection.seats[box.id, kernel.number]
+        number = connection.seats[box.id, kernel.number, True]
         assert connection._socket is not None
         connection._socket.shutdown(socket.SHUT_RDWR)
     assert FIRST_SEAT <= number

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +11,10 @@ import pytest
 
 from kit.box import Box
 from kit.live import Live, opened
+from leeward.daemon.run.beside import Interpreter
 from leeward.daemon.run.lease import Lease
 from leeward.daemon.run.report import Report
+from leeward.daemon.run.runner_states import RunnerState
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.spec.outcome import Outcome, Result
@@ -28,6 +32,22 @@ def live(request: pytest.FixtureRequest) -> Iterator[Live]:
         yield made
 
 
+@pytest.fixture(params=[False, True], ids=["starts", "waits"])
+def waits(request: pytest.FixtureRequest, live: Live) -> bool:
+    """Whether an interpreter waits for the next job."""
+    if request.param:
+        prepared(live)
+    return bool(request.param)
+
+
+def prepared(live: Live) -> Interpreter:
+    live.runner.prepare()
+    live.runner.prepare()
+    made, = live.runner.interpreters
+    live.until(lambda: made.runner.state is RunnerState.ARMED)
+    return made
+
+
 def execute(live: Live, code: str, **limits: Any) -> Result:
     reports: list[Report] = []
     live.runner.execute(Job(code=code.encode(), limits=Limits(**limits)), reports.append)
@@ -38,6 +58,7 @@ def execute(live: Live, code: str, **limits: Any) -> Result:
     return report.result
 
 
+@pytest.mark.usefixtures("waits")
 def test_a_job_has_the_sandboxs_files_and_a_process_of_its_own(live: Live) -> None:
     live.shell("echo data >f")
 
@@ -48,6 +69,39 @@ def test_a_job_has_the_sandboxs_files_and_a_process_of_its_own(live: Live) -> No
     assert "by a job" == live.shell("cat g").out
 
 
+def test_a_job_gets_the_interpreter_that_waits(live: Live) -> None:
+    """Also one that isn't ready yet; nothing else of the sandbox can be told from what it does."""
+    before = prepared(live).runner.pid
+    reports: list[Report] = []
+    made = live.runner.execute(Job(code=b"print(1)"), reports.append)
+    assert before == made.runner.pid
+    live.until(lambda: bool(reports) and not live.runner.processes)
+    live.runner.prepare()
+    waiting, = live.runner.interpreters
+    assert waiting is live.runner.execute(Job(code=b"print(2)"), reports.append)
+    live.until(lambda: 2 == len(reports) and not live.runner.processes)
+    assert ["1\n", "2\n"] == [report.result.stdout_text for report in reports if report.result is not None]
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_an_interpreter_that_others_have_stopped_or_ended_gets_no_job(live: Live, number: signal.Signals) -> None:
+    """As any process of the sandbox can."""
+    made = prepared(live)
+    os.kill(made.runner.pid, number)
+    live.until(lambda: not made.waits())
+
+    assert "1\n" == execute(live, "print(1)").stdout_text
+
+
+def test_an_interpreter_waits_until_the_sandbox_rests(live: Live) -> None:
+    prepared(live)
+    live.runner.rest()
+    live.until(lambda: not live.runner.processes)
+
+    assert "1\n" == execute(live, "print(1)").stdout_text
+
+
+@pytest.mark.usefixtures("waits")
 @pytest.mark.parametrize(("code", "outcome", "exit_code"), [
     ("1 / 0", Outcome.RAISED, 1), ("raise SystemExit(3)", Outcome.FINISHED, 3),
     ("import os; os._exit(7)", Outcome.FINISHED, 7), ("import os; os.kill(os.getpid(), 9)", Outcome.SIGNALLED, 137),
@@ -58,6 +112,7 @@ def test_an_interpreters_end_is_reported_as_a_jobs(live: Live, code: str, outcom
     assert (outcome, exit_code) == (got.outcome, got.exit_code)
 
 
+@pytest.mark.usefixtures("waits")
 def test_an_interpreters_time_is_limited_and_its_children_end_with_it(live: Live) -> None:
     got = execute(live, "import os, subprocess, time\nsubprocess.Popen(['sleep', '1234'])\nbegan = time.process_time()\n"
                   "told = os.open('spent', os.O_WRONLY | os.O_CREAT)\n"
@@ -68,6 +123,7 @@ def test_an_interpreters_time_is_limited_and_its_children_end_with_it(live: Live
     assert "sleep" not in live.living()
 
 
+@pytest.mark.usefixtures("waits")
 def test_refused_calls_of_an_interpreter_are_counted_as_its_own(live: Live) -> None:
     refused = execute(live, "import ctypes; ctypes.CDLL(None).unshare(0x10000000)")
 

@@ -442,3 +442,21 @@ def test_set_timeout_is_the_lifetime_from_now_on(box: leeward.Sandbox) -> None:
     """As `extend` has it."""
     box.set_timeout(50)
     assert 0 < box.info()["left"] <= 50
+
+
+def test_some_jobs_later_an_interpreter_waits_for_the_next(box: leeward.Sandbox) -> None:
+    """It has run nothing, is in no list, and another is started when a program of the sandbox has ended it."""
+    def job() -> str:
+        pid, seen = box.execute("import os; print(os.getpid(), 'seen' in globals()); seen = 1").stdout_text.split()
+        assert "False" == seen
+        return pid
+
+    def waited() -> bool:
+        there = box.run(["sh", "-c", "cd /proc; echo [0-9]*"]).stdout_text.split()
+        return job() in there
+
+    poll_until(waited, "an interpreter that waits")
+    assert all(row["over"] for row in box.processes())
+    for _ in range(3):
+        box.shell("kill -9 -1")
+        job()

@@ -11,6 +11,7 @@ import pytest
 
 from kit.live_daemon import PATIENCE, LiveDaemon
 from leeward.wire.file_answers import check_answer
+from leeward.wire.file_batches import file_of
 from leeward.wire.file_requests import FileRequest
 from leeward.wire.frames import FrameReader, decode, encode, pack
 from leeward.wire.requests import OPERATIONS, VERSION
@@ -154,6 +155,8 @@ def files(ask: Asker, box: str) -> None:
     there("file_write", b"d/a", data=b"one\ntwo\n")
     there("file_append", b"d/a", data=b"three\n")
     there("file_read", b"d/a")
+    there("file_write_many", b".", data=file_of(b"d/many", -1, b"x"))
+    there("file_read_many", b".", paths=b"d/many\0")
     there("file_close", b"d/a", handle=1)
     there("file_set", b"d/a", mode=0o600)
     there("file_link", b"d/l", to=b"a")

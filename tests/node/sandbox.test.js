@@ -357,6 +357,25 @@ test('files: what is written is there', async (t) => {
   assert.deepEqual([edit.name, edit.found], ['EditError', 4]);
 });
 
+test('files: many by one call', async (t) => {
+  const { files } = open(t);
+  const large = Buffer.alloc((1 << 20) + 1, 7);
+  const many = new Map([...Array.from({ length: 4005 }, (_, n) => [`d/${n}`, `${n}`]), ['large', large], [Buffer.from([255]), '']]);
+  assert.equal(await files.writeMany(many, { mode: 0o640 }), [...many.values()].reduce((sum, one) => sum + one.length, 0));
+  const found = await files.readMany(many.keys());
+  assert.deepEqual([...found.keys()], [...many.keys()]);
+  assert.ok([...many].every(([path, one]) => found.get(path).equals(Buffer.from(one))));
+  assert.equal((await files.stat('d/7')).mode, 0o640);
+  assert.equal(await files.writeMany({ a: '1', b: 'ü' }), 3);
+  const unwritten = await thrown(files.writeMany({ d: '', c: '2', 'a/x': large }));
+  assert.deepEqual([unwritten.name, ...[...unwritten.errors].flatMap(([path, error]) => [path, error.code])],
+    ['FilesFailed', 'd', 'EISDIR', 'a/x', 'ENOTDIR']);
+  const unread = await thrown(files.readMany(['a', 'no', 'c']));
+  assert.deepEqual([[...unread.errors.keys()], [...unread.found].map(String)], [['no'], ['a,1', 'c,2']]);
+  assert.equal((await thrown(files.readMany(['a', 'b'], { limit: 2 }))).code, 'EFBIG');
+  assert.equal((await thrown(files.readMany(['a', 'large'], { limit: 1000 }))).code, 'EFBIG');
+});
+
 test('files: large ones in pieces, from streams and to them', async (t) => {
   const { files } = open(t);
   const parts = Array.from({ length: 40 }, (_, n) => Buffer.alloc(100000, n));

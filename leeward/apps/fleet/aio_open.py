@@ -19,6 +19,7 @@ from leeward.client import sandbox_calls
 from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.client.aio_session import AsyncSession
 from leeward.client.conversation import answered
+from leeward.client.free_connections import KernelKey, by_name
 from leeward.client.options import TurnOptions
 from leeward.client.sandbox import Sandbox
 from leeward.client.sandbox_calls import OpenOptions
@@ -81,8 +82,8 @@ class Connections:
     async def call_lasting(self, op: str, fields: Mapping[str, Any]) -> Answer:
         raise RequestRejected(f"{op}: nothing of a fleet's is held by a connection")
 
-    async def execute_in_kernel(self, fields: Mapping[str, Any]) -> Answer:
-        return await self.call("sandbox_execute", fields)
+    async def execute_in_kernel(self, key: KernelKey, code: bytes) -> Answer:
+        return await self.call("sandbox_execute", by_name(key, code))
 
     async def _end(self) -> None:
         assert self.opened is not None

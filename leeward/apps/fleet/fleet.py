@@ -256,9 +256,6 @@ class _Bridged:
     def call_lasting(self, op: str, fields: Mapping[str, Any]) -> Answer:
         return self._loop.run(self._connections.call_lasting(op, fields))
 
-    def execute_in_kernel(self, fields: Mapping[str, Any]) -> Answer:
-        return self._loop.run(self._connections.execute_in_kernel(fields))
-
     def open(self, fields: Mapping[str, Any]) -> Answer:
         return self._loop.run(self._connections.open(fields))
 

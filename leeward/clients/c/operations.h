@@ -261,6 +261,20 @@ static const struct lw_field lw_fields_file_read[] = {
 	{"last", LW_WHOLE, false, offsetof(struct lw_file_read, last)},
 };
 
+/* Read many files, as many of the first ones as one answer holds. */
+struct lw_file_read_many {
+	struct lw_bytes sandbox; /* its id */
+	struct lw_bytes path; /* of the file or folder */
+	double timeout; /* seconds */
+	struct lw_bytes paths; /* each with a NUL behind it, at most 4,000 and 1 MiB */
+};
+static const struct lw_field lw_fields_file_read_many[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_file_read_many, sandbox)},
+	{"path", LW_AS_BINARY, false, offsetof(struct lw_file_read_many, path)},
+	{"timeout", LW_SECONDS, false, offsetof(struct lw_file_read_many, timeout)},
+	{"paths", LW_AS_BINARY, true, offsetof(struct lw_file_read_many, paths)},
+};
+
 /* Remove a file, a link, or an empty folder. */
 struct lw_file_remove {
 	struct lw_bytes sandbox; /* its id */
@@ -345,6 +359,20 @@ static const struct lw_field lw_fields_file_write[] = {
 	{"time", LW_SOME, false, offsetof(struct lw_file_write, time)},
 };
 
+/* Write many files, each as `file_write` does; one that fails keeps no other back. */
+struct lw_file_write_many {
+	struct lw_bytes sandbox; /* its id */
+	struct lw_bytes path; /* of the file or folder */
+	double timeout; /* seconds */
+	struct lw_bytes data; /* the files, at most 4,000 and 1 MiB */
+};
+static const struct lw_field lw_fields_file_write_many[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_file_write_many, sandbox)},
+	{"path", LW_AS_BINARY, false, offsetof(struct lw_file_write_many, path)},
+	{"timeout", LW_SECONDS, false, offsetof(struct lw_file_write_many, timeout)},
+	{"data", LW_AS_BINARY, true, offsetof(struct lw_file_write_many, data)},
+};
+
 /* Answer a call. */
 struct lw_function_answer {
 	uint64_t target; /* the id of a request of this connection */
@@ -401,10 +429,12 @@ static const struct lw_field lw_fields_kept_read[] = {
 struct lw_kernel_bind {
 	struct lw_bytes sandbox; /* its id */
 	uint64_t kernel; /* of `kernel_open` */
+	bool display; /* as for `execute`, of each of these requests */
 };
 static const struct lw_field lw_fields_kernel_bind[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_kernel_bind, sandbox)},
 	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_bind, kernel)},
+	{"display", LW_FLAG, false, offsetof(struct lw_kernel_bind, display)},
 };
 
 /* End a kernel, as a reset does, and give it no other process. */
@@ -1149,6 +1179,13 @@ static const struct lw_field lw_fields_file_read_answer[] = {
 	{"time", LW_WHOLE, true, offsetof(struct lw_file_read_answer, time)},
 };
 
+struct lw_file_read_many_answer {
+	struct lw_bytes data;
+};
+static const struct lw_field lw_fields_file_read_many_answer[] = {
+	{"data", LW_AS_BINARY, true, offsetof(struct lw_file_read_many_answer, data)},
+};
+
 struct lw_file_stat_answer {
 	struct lw_value row;
 };
@@ -1170,6 +1207,13 @@ struct lw_file_write_answer {
 static const struct lw_field lw_fields_file_write_answer[] = {
 	{"handle", LW_WHOLE, true, offsetof(struct lw_file_write_answer, handle)},
 	{"size", LW_WHOLE, true, offsetof(struct lw_file_write_answer, size)},
+};
+
+struct lw_file_write_many_answer {
+	struct lw_value failed;
+};
+static const struct lw_field lw_fields_file_write_many_answer[] = {
+	{"failed", LW_LIST, true, offsetof(struct lw_file_write_many_answer, failed)},
 };
 
 struct lw_function_answer_answer {

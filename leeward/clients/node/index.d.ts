@@ -429,6 +429,10 @@ export class Files {
   read(path: PathLike, options?: ReadOptions): Promise<Buffer>;
   stream(path: PathLike, options?: ReadOptions): AsyncGenerator<Buffer, void, undefined>;
   write(path: PathLike, data: Content, options?: { mode?: number; exclusive?: boolean }): Promise<number>;
+  /** Many files by one call, each as `write` does; resolves to the bytes of all. FilesFailed says which couldn't be written. */
+  writeMany(files: Record<string, Data> | Map<PathLike, Data>, options?: { mode?: number }): Promise<number>;
+  /** Many files by one call, by path; the limit is for all together. FilesFailed says which couldn't be read, and has the others. */
+  readMany<P extends PathLike>(paths: Iterable<P>, options?: { limit?: number }): Promise<Map<P, Buffer>>;
   append(path: PathLike, data: Content): Promise<number>;
   edit(path: PathLike, before: Data, after: Data): Promise<void>;
   list(path?: PathLike): Promise<FileInfo[]>;
@@ -532,6 +536,11 @@ export class SandboxOver extends Refused {
 export class EditError extends LeewardError {
   path: string;
   found: number;
+}
+/** Some files couldn't be written or read; all others were. Both are by path, as it was given. */
+export class FilesFailed extends LeewardError {
+  errors: Map<PathLike, LeewardError>;
+  found: Map<PathLike, Buffer>;
 }
 /** A file call in a sandbox failed; `code` is as Node has it, such as ENOENT. */
 export class OSError extends LeewardError {

@@ -77,6 +77,11 @@ class FairQueue(Generic[W]):
         # The first user here is next. A user without waiting jobs isn't here.
         self._users: dict[int, _Lanes[W]] = {}
         self._count = 0
+        self.takers = 0  # entries of sessions and sandboxes, which take a worker
+
+    def _counts(self, one: W, more: int) -> None:
+        self._count += more
+        self.takers += more if one.take is not None else 0
 
     def __len__(self) -> int:
         return self._count
@@ -120,7 +125,7 @@ class FairQueue(Generic[W]):
             lanes = self._users[one.user] = _Lanes()
         lanes.by_connection.setdefault(one.connection, deque()).append(one)
         lanes.count += 1
-        self._count += 1
+        self._counts(one, 1)
         return loser
 
     def _who_makes_room(self, one: W) -> W | None:
@@ -144,7 +149,7 @@ class FairQueue(Generic[W]):
         lanes.by_connection = {one.connection: lane, **lanes.by_connection}
         lanes.count += 1
         self._users = {one.user: lanes, **self._users}
-        self._count += 1
+        self._counts(one, 1)
 
     def take(self, may: Callable[[W], bool], now: Callable[[W], bool] = lambda _: True) -> W | None:
         """
@@ -163,7 +168,7 @@ class FairQueue(Generic[W]):
         one = lanes.take(ready[user])
         if lanes.count:
             self._users[user] = lanes
-        self._count -= 1
+        self._counts(one, -1)
         return one
 
     def remove(self, one: W) -> bool:
@@ -173,12 +178,12 @@ class FairQueue(Generic[W]):
             return False
         if not lanes.count:
             del self._users[one.user]
-        self._count -= 1
+        self._counts(one, -1)
         return True
 
     def clear(self) -> list[W]:
         """Remove and return all entries, in any order."""
         all_of_them = list(self)
         self._users.clear()
-        self._count = 0
+        self._count = self.takers = 0
         return all_of_them

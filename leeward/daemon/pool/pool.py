@@ -403,7 +403,10 @@ class Pool:
         """For a session: call *take* with a worker, within *seconds*. Returns the ticket, if it waits; as `submit`."""
         ticket = Ticket(Job(limits=limits), refused, self, self.now(), patience=seconds, user=user, take=take)
         self.admission.enter(ticket)
-        return ticket if ticket in self.queue else None
+        if ticket not in self.queue:
+            return None
+        self.workforce.await_holders()
+        return ticket
 
     def run_in(self, session: PoolSession, lease: Lease, job: Job, done: Done, start: JobStart | None = None) -> Ticket:
         """For a session: run *job* in its process, or take over what the fast path has sent; raises as `submit`."""
@@ -444,7 +447,7 @@ class Pool:
 
     def resized(self) -> None:
         """For the workforce: more or fewer workers are to be there."""
-        self._backlog.workers = self.workforce.wanted - self.workforce.held
+        self._backlog.workers = self.workforce.with_held(0) - self.workforce.held
 
     @property
     def sessions(self) -> int:

@@ -74,6 +74,8 @@ def _ready(worker: Worker) -> bool:
 _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
 #: Seconds for which workers that were made for sessions are kept afterwards.
 _LINGER_S = 10.0
+#: Workers that are made at once for sessions and sandboxes that wait.
+AHEAD = 16
 #: An arming that takes longer (its keeper may be stopped) no longer delays others, and gets a full share of processor.
 PATIENCE_S = 0.1
 
@@ -124,7 +126,7 @@ class Workforce:
             return
         others = sum(worker.lean for worker in self.by_slot.values())
         full = len(self.by_slot) - others
-        lean = full >= self._base(0) and others < self._extra
+        lean = full >= self._base(self._waiting) and others < self._extra
         # Lean workers may have the descriptors of those for sessions.
         if others + lean > self.beyond.left(max(0, full + (not lean) - self.size - self.surplus)):
             return
@@ -279,7 +281,12 @@ class Workforce:
     @property
     def wanted(self) -> int:
         """The number of workers that there should be."""
-        return self.with_held(0)
+        return self.with_held(self._waiting)
+
+    @property
+    def _waiting(self) -> int:
+        """The number of sessions and sandboxes that wait for a worker, as far as workers are made for them at once."""
+        return min(AHEAD, self._work.queue.takers)
 
     def with_held(self, more: int) -> int:
         """The same if sessions held *more* more workers."""
@@ -294,6 +301,12 @@ class Workforce:
     def own(self) -> int:
         """The number of workers for jobs that are there in any case."""
         return self._base(0) - self.held
+
+    def await_holders(self) -> None:
+        """One more session or sandbox waits: make a worker for it, before one that is free has gone to another."""
+        if self.wanted > len(self.by_slot):
+            self._reactor.soon(self.make_missing)
+            self._shrinks.start()
 
     def await_jobs(self, waiting: int) -> None:
         """*count* jobs wait: make workers for them, if the pool grows."""

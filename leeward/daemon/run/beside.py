@@ -25,7 +25,7 @@ from leeward.daemon.run.execution import Execution
 from leeward.daemon.run.launch import Exit
 from leeward.daemon.run.live_process import LiveProcess
 from leeward.daemon.run.report import Report
-from leeward.daemon.run.runner import Denials, Runner, attend, stop_listening
+from leeward.daemon.run.runner import Denials, Runner, attend, state_of, stop_listening
 from leeward.daemon.run.runner_states import RunnerEvent, RunnerState
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.entry import Entry, Gauges, Leaf, Sockets, Usage, no_sockets
@@ -60,6 +60,10 @@ class SharedLeaf:
         self.pid = -1
         self._time = self._base = 0.0
         self._alone = True  # in its group
+
+    def begin(self) -> None:
+        """Count from now on what others of the sandbox meet, too: a job begins."""
+        self._before = self._leaf.usage()
 
     def usage(self) -> Usage:
         """The process's processor time, the sandbox's peak of memory, and its refusals since the process began."""
@@ -199,16 +203,16 @@ class Interpreter:
     """
     The process as the lender of its runner: the holder of an Execution, or the lender of a Lease's. *ready* is
     called once with the runner, which is leased already and can get a job, or *failed*, with a layer or "", and the
-    reason. *tenant*, set by the code that gives `runner` one, is told of the end. *family* shares its group and
-    listener, once it has branches or if it is a branch. *take_back* withdraws the runner, and its job, from the fast
-    path.
+    reason; without *ready* it waits for `give`. *tenant*, set by the code that gives `runner` one, is told of the end.
+    *family* shares its group and listener, once it has branches or if it is a branch. *take_back* withdraws the runner,
+    and its job, from the fast path.
     """
 
     costs = "job"
     crowded = False
 
     def __init__(self, reactor: Reactor, runner: Beside, leaf: SharedLeaf, terms: WorkerSettings,
-                 ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> None:
+                 ready: Callable[[Runner], None] | None, failed: Callable[[str, str], None]) -> None:
         self.runner = runner
         self.terms = terms
         self.tenant: Tenant | None = None
@@ -216,8 +220,7 @@ class Interpreter:
         self.family: Family | None = None
         self.take_back: Callable[[], None] = lambda: None
         self._reactor, self._leaf = reactor, leaf
-        self._ready: Callable[[Runner], None] | None = ready
-        self._failed = failed
+        self._ready, self._failed = ready, failed
         self._end: Exit | None = None
         if runner.birth is not None:
             attend(reactor, runner, self._check_ready, self._birth_failed)
@@ -269,14 +272,28 @@ class Interpreter:
         self._check_ready()
 
     def _check_ready(self, _runner: Runner | None = None) -> None:
-        runner, ready = self.runner, self._ready
-        if ready is None or not runner.ready() or runner.state is not RunnerState.ARMING:
-            return
-        runner.record_baseline()
-        runner.happen(RunnerEvent.READY)
-        runner.happen(RunnerEvent.LEASED)
-        self._ready = None
-        ready(runner)
+        runner = self.runner
+        if runner.state is RunnerState.ARMING and runner.ready():
+            runner.record_baseline()
+            runner.happen(RunnerEvent.READY)
+        if runner.state is RunnerState.ARMED and self._ready is not None:
+            ready, self._ready = self._ready, None
+            runner.happen(RunnerEvent.LEASED)
+            ready(runner)
+
+    def waits(self) -> bool:
+        """Whether it is ready, or will be: another process of the sandbox may have stopped or ended it."""
+        try:
+            return self._end is None and (self.runner.state is RunnerState.ARMING or
+                                          state_of(self.runner.pid) not in (b"T", b"t", b"Z", b"X"))
+        except OSError:
+            return False
+
+    def give(self, ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> None:
+        """Set the callbacks of one that was made without."""
+        self._ready, self._failed = ready, failed
+        self._leaf.begin()
+        self._check_ready()
 
     def _birth_failed(self, _number: int, layer: str, text: str) -> None:
         self._fail(layer, text)

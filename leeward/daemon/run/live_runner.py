@@ -10,6 +10,7 @@ which reports the ends of processes that haven't been reported, and calls *over*
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -19,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
-from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.fast_path import FastPath
 from leeward.daemon.loop.reactor import Reactor, Timer
 from leeward.daemon.run.beside import Beside, Interpreter, SharedLeaf
@@ -128,12 +129,17 @@ class LiveCaller:
 
     def __init__(self, job: Job, done: Callable[[Report], None]) -> None:
         self.job, self._done = job, done
+        self.again: Callable[[], None] | None = None  # called in place of a failure if nothing of the job has run
 
     def finished(self, report: Report) -> None:
         self._done(report)
 
     def lost(self) -> None:
-        self.failed("", "its process was lost before it had read the job")
+        again, self.again = self.again, None
+        if again is None:
+            self.failed("", "its process was lost before it had read the job")
+        else:
+            again()
 
     def failed(self, layer: str, text: str) -> None:
         self._done(internal("WorkerLost", f"{layer}: {text}" if layer else text))
@@ -170,6 +176,7 @@ class LiveRunner:
         self._interpreters: dict[int, Interpreter] = {}
         self._ending, self._files = "", 0  # bytes of its tmpfs, if they aren't what it was made with
         self._ticks: Timer | None = None
+        self._spare: Interpreter | None = None  # waits for the next `execute`
 
     @property
     def number(self) -> int:
@@ -248,13 +255,13 @@ class LiveRunner:
             raise
         return nest
 
-    def interpreter(self, ready: Callable[[Runner], None], failed: Callable[[str, str], None], *,
+    def interpreter(self, ready: Callable[[Runner], None] | None, failed: Callable[[str, str], None], *,
                     keeps_door: bool = False, cold: bool = False) -> Interpreter:
         """
         Start an interpreter that has all locks and waits for a job: a runner for an Execution or a Lease, which the
         caller sets as its `tenant`. *ready* is called once with the runner, or *failed*, with the lock that couldn't be
-        set or "", and the reason. *keeps_door*: it may have branches. *cold*: without the state of its environment. Raises as
-        `start`.
+        set or "", and the reason; None: the caller gives both later. *keeps_door*: it may have branches. *cold*: without
+        the state of its environment. Raises as `start`.
         """
         self._check_room()
         number = next(_numbers)
@@ -276,20 +283,47 @@ class LiveRunner:
         made.is_process(process)
         return made
 
-    def execute(self, job: Job, done: Callable[[Report], None]) -> Interpreter:
+    def execute(self, job: Job, done: Callable[[Report], None],
+                moved: Callable[[Interpreter], None] = nothing) -> Interpreter:
         """
-        Run *job* in a fresh interpreter with the sandbox's files; its time begins when that is ready. *done* gets the
-        report. `kill` of the interpreter ends the job, which is then reported as killed by SIGKILL. Raises as `start`.
+        Run *job* in a fresh interpreter with the sandbox's files, one that waits if there is one; its time begins when
+        that is ready. *done* gets the report. `kill` of the interpreter ends the job, which is then reported as killed
+        by SIGKILL. *moved* is called with another interpreter, if the one that waited was lost. Raises as `start`.
         """
         caller = LiveCaller(job, done)
+        spare, self._spare = self._spare, None
+        made: Interpreter | None = None
 
         def ready(runner: Runner) -> None:
+            assert made is not None
             execution = execution_of(job)(self._reactor, runner, made, caller)
             made.tenant = execution
             execution.start()
 
+        def again() -> None:
+            nonlocal made
+            try:
+                made = self.interpreter(ready, caller.failed)
+            except (LeewardError, OSError) as error:
+                caller.failed("", str(error))
+            else:
+                moved(made)
+
+        if spare is not None and spare.waits():
+            self._check_room()
+            made, caller.again = spare, again
+            made.give(ready, lambda _layer, _text: caller.lost())
+            return made
+        if spare is not None:
+            spare.kill()
         made = self.interpreter(ready, caller.failed)
         return made
+
+    def prepare(self) -> None:
+        """Start the interpreter of the next `execute`, which waits until the sandbox rests."""
+        if self._spare is None and not self.over and 2 * len(self.processes) < MOST_PROCESSES:
+            with contextlib.suppress(LeewardError, OSError):  # the next one then starts its own
+                self._spare = self.interpreter(None, lambda _layer, _text: None)
 
     def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None],
                state: KernelState | None = None, *, same: bool = False, cold: bool = False) -> Interpreter:
@@ -396,7 +430,9 @@ class LiveRunner:
 
     def rest(self) -> None:
         if not self.over:
-            in_any_case(*(made.take_back for made in self.interpreters), self.runner.rest, self._rested)
+            spare, self._spare = self._spare, None
+            in_any_case(*(made.take_back for made in self.interpreters), *([] if spare is None else [spare.kill]),
+                        self.runner.rest, self._rested)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
         process = self.processes.get(message.process)
@@ -422,6 +458,7 @@ class LiveRunner:
         self.processes.pop(process.number, None)
         made = self._interpreters.pop(process.number, None)
         if made is not None:
+            self._spare = None if made is self._spare else self._spare
             made.emptied()
 
     def escaped(self, process: LiveProcess) -> None:

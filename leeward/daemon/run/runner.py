@@ -347,10 +347,15 @@ def job_of(init: int) -> int:
 
 
 def is_runnable(task: int) -> bool:
-    """Whether *task*, in the daemon's pid namespace, runs or waits for a processor; OSError if it has gone. proc(5)."""
+    """Whether *task*, in the daemon's pid namespace, runs or waits for a processor; OSError if it has gone."""
+    return state_of(task) == b"R"
+
+
+def state_of(task: int) -> bytes:
+    """The letter of the state of *task*, in the daemon's pid namespace; OSError if it has gone. proc(5)."""
     fd = os.open(f"/proc/{task}/stat", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(fd, 256).rpartition(b")")[2][:3] == b" R "  # the name in front of it has 64 bytes at most
+        return os.read(fd, 256).rpartition(b")")[2][1:2]  # the name in front of it has 64 bytes at most
     finally:
         os.close(fd)
 

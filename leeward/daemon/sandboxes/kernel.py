@@ -371,10 +371,10 @@ class LiveKernel:
 
     # --- the fast path --------------------------------------------------------
 
-    def offer(self, limits: Limits, client: ReplyAddress) -> None:
+    def offer(self, limits: Limits, client: ReplyAddress, shows: bool) -> None:
         """Let the fast path have the next request of *client*, if it is code alone; see Lease.offer."""
         if self._lease is not None and self._running is None and not self._waiting:
-            self._lease.offer(limits, client, shows=True)
+            self._lease.offer(limits, client, shows=shows)
 
     def job_started(self, job: Job, done: Done, start: JobStart) -> KernelRequest:
         """Record that the fast path has sent *job* to the process."""

@@ -9,6 +9,7 @@ that whoever started one can still ask for its last output and its result.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -25,7 +26,7 @@ from leeward.daemon.sandboxes.kernel import KernelProcess, KernelRequest, LiveKe
 from leeward.daemon.sandboxes.program import LiveProgram, Order
 from leeward.daemon.sandboxes.registry import SANDBOX, Event, Life, Reason, State
 from leeward.daemon.sandboxes.terms import ProgramTerms, SandboxFacts, SandboxTerms, environment_of
-from leeward.daemon.sandboxes.warm import WaitingProgram, has_room
+from leeward.daemon.sandboxes.warm import ROOM_INTERPRETER, WaitingProgram, has_room
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, ProcessOver, Refused, RequestRejected, SessionOver
 from leeward.isolation.cgroup.entry import Usage
 from leeward.spec.job import Job
@@ -50,6 +51,9 @@ MOST_ENV_ASLEEP = 64 << 10
 
 #: Connections to servers in a sandbox that are being made at once: each takes a process for some milliseconds.
 MOST_CONNECTING = 16
+
+#: Seconds between two requests to run code in a fresh interpreter, after which one waits for the third.
+AGAIN_S = 2.0
 
 #: Names of refused system calls that are reported of a sandbox, at most.
 MOST_NAMES = 64
@@ -81,6 +85,7 @@ class LiveSandbox:
         self._last = self._last_kernel = self._connecting = 0
         self._kernels: dict[int, LiveKernel] = {}
         self._fresh: set[FreshJob] = set()
+        self._executed = -math.inf  # the time of the last `execute`
         self._used = Usage()
         self._denied: Counter[str] = Counter()
         self.held = False
@@ -194,13 +199,25 @@ class LiveSandbox:
     def execute(self, job: Job, done: Callable[[Report], None]) -> FreshJob:
         """Run *job* in a fresh interpreter; *done* is called once. Busy at the limit on processes, or if it can't start."""
         self._check_room()
-        fresh = FreshJob(self._reported(done), self._fresh)
+        again, self._executed = self._reactor.now() - self._executed < AGAIN_S, self._reactor.now()
+        reported = self._reported(done)
+
+        def answered(report: Report) -> None:
+            in_any_case(partial(reported, report), *([partial(self._reactor.soon, self._prepare)] if again else []))
+
+        fresh = FreshJob(answered, self._fresh)
         try:
-            fresh.process = self._here().execute(self._with_env(job), fresh.answer)
+            fresh.process = self._here().execute(self._with_env(job), fresh.answer, fresh.moved)
         except LeewardError as error:
             self._fresh.discard(fresh)
             raise Busy(f"the interpreter can't be started: {error}") from error
         return fresh
+
+    def _prepare(self) -> None:
+        """Have an interpreter wait for the next `execute`: there were two shortly one after the other."""
+        if self._place is not None and not self.held and self.state is State.OPEN and has_room(
+                self.facts.limits, *ROOM_INTERPRETER):
+            self._place.prepare()
 
     def _with_env(self, job: Job) -> Job:
         return replace(job, env={**self.facts.env, **job.env}) if self.facts.env else job
@@ -496,6 +513,12 @@ class FreshJob:
         """The sandbox is over: report that the job failed."""
         self.answer(Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL,
                                          error=JobError("SandboxOver", why, ""))))
+
+    def moved(self, process: Interpreter) -> None:
+        """The job gets another interpreter, since the one that had waited for it was lost before."""
+        self.process = process
+        if self._done is None:
+            process.kill()
 
     def cancel(self) -> None:
         self._done = None

@@ -37,9 +37,13 @@ OnOutput = Callable[[int, bytes], None]
 OnExit = Callable[[Exit], None]
 
 
-def has_room(limits: Limits) -> bool:
+#: The same for an interpreter, which takes some 3 MiB and one process.
+ROOM_INTERPRETER = 64 << 20, 8
+
+
+def has_room(limits: Limits, memory: int = ROOM_MEMORY, processes: int = ROOM_PROCESSES) -> bool:
     """Whether the limits of a sandbox leave room for a process that waits."""
-    return limits.memory >= ROOM_MEMORY and limits.processes >= ROOM_PROCESSES
+    return limits.memory >= memory and limits.processes >= processes
 
 
 class WarmProcess:

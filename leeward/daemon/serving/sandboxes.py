@@ -55,10 +55,11 @@ AnswerReport = Callable[[int, calls.SandboxCall, SandboxEntry, Report], None]
 
 @dataclass(frozen=True, slots=True)
 class KernelSeat:
-    """A kernel, by its sandbox's id and its number there."""
+    """A kernel, by its sandbox's id and its number there, and whether its jobs show what their code does."""
 
     sandbox: str
     kernel: int
+    display: bool
 
 
 class KernelSeats:
@@ -84,7 +85,7 @@ class KernelSeats:
         if len(self._seats) >= MOST_SEATS:
             raise Busy(f"this connection has bound {len(self._seats)} kernels, all that one may")
         number, self._last = self._last, self._last + 1
-        self._seats[number] = KernelSeat(request.sandbox, request.kernel)
+        self._seats[number] = KernelSeat(request.sandbox, request.kernel, request.display)
         return {"session": number}
 
     def _is_there(self, seat: KernelSeat) -> bool:
@@ -107,14 +108,15 @@ class KernelSeats:
             raise BadRequest("a request by the number of a bound kernel has code and nothing else;"
                              " sandbox_execute takes the rest")
         return wire.SandboxExecute(request.id, sandbox=seat.sandbox, code=request.code or b"", kernel=seat.kernel,
-                                   display=True)
+                                   display=seat.display)
 
     def offer(self, number: int) -> None:
         """Let the fast path have the next job of this kernel."""
         seat = self._of(number)
         try:
             sandbox = self._desk.get(seat.sandbox, self._flight.user).sandbox.sandbox
-            sandbox.kernel(seat.kernel).offer(sandbox.facts.limits, ReplyAddress(self._flight.fd, number))
+            sandbox.kernel(seat.kernel).offer(sandbox.facts.limits, ReplyAddress(self._flight.fd, number),
+                                              seat.display)
         except Refused:
             return  # it is over; the next request is refused
 
@@ -128,7 +130,7 @@ class KernelSeats:
             self._answer(start.request, call, entry, report)
             self.offer(start.session)
 
-        job = Job(code=start.code, name=NAME, limits=sandbox.facts.limits, display=True)
+        job = Job(code=start.code, name=NAME, limits=sandbox.facts.limits, display=seat.display)
         call.job = sandbox.job_started(seat.kernel, job, over, start)
         call.taken_back = call.job.cancel
         return call

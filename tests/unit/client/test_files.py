@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import leeward
 from kit.sandbox_stand import Stand
-from leeward.client.file_calls import chunks_in
+from leeward.client.file_calls import chunks_in, read_many, write_many
 from leeward.client.file_trees import stays_below
-from leeward.wire.file_answers import CHUNK, MAX_ROWS
+from leeward.errors import PeerError
+from leeward.wire.file_answers import CHUNK, MAX_ROWS, check_answer
+from leeward.wire.file_batches import found_of
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +57,78 @@ def test_written_files_are_read_back(files: leeward.Files) -> None:
     with pytest.raises(OSError, match="the limit is") as large:
         files.read("a/b/c", limit=1000)
     assert 27 == large.value.errno
+
+
+def test_many_files_are_written_and_read_by_one_call(files: leeward.Files) -> None:
+    """More than a request takes, large ones among them, at any paths; what is there keeps its mode unless one is given."""
+    files.write("there", b"old", mode=0o640)
+    many: dict[str | bytes, bytes] = {f"d{number % 7}/{number}": b"%d" % number for number in range(MAX_ROWS + 5)}
+    many |= {"large": os.urandom(CHUNK), "empty": b"", "there": b"new", b"\xff": b"1", "half": os.urandom(CHUNK // 2),
+             "more": os.urandom(CHUNK // 2 + 9)}
+
+    assert sum(map(len, many.values())) == files.write_many(many)
+
+    assert many == files.read_many([*many, "large"])
+    assert [0o640, 0o644] == [files.stat(name).mode for name in ("there", "empty")]
+    assert 2 == files.write_many({"there": "ü"}, mode=0o600)
+    assert (0o600, {}) == (files.stat("there").mode, files.read_many([]))
+    assert 0 == files.write_many({})
+    assert [] == files.glob("**/.leeward-*")
+
+
+def test_one_bad_file_of_many_keeps_no_other_back(files: leeward.Files) -> None:
+    """Each error is told by its path, as the call for one file would have raised it."""
+    files.mkdir("full")
+    files.write("file", b"before")
+    with pytest.raises(leeward.FilesFailed) as wrong:
+        files.write_many({"full": b"", "a": b"1", "file/x": bytes(CHUNK), "file/y": b"", "b": b"2"})
+    assert {"full": IsADirectoryError, "file/x": NotADirectoryError, "file/y": NotADirectoryError} == {
+        path: type(error) for path, error in wrong.value.errors.items()}
+    assert (21, True) == (wrong.value.errno, isinstance(wrong.value, OSError))
+    assert "and 2 more" in str(wrong.value)
+
+    with pytest.raises(leeward.FilesFailed) as wrong:
+        files.read_many(["a", "no", "full", "b"])
+    assert {"no": FileNotFoundError, "full": IsADirectoryError} == {
+        path: type(error) for path, error in wrong.value.errors.items()}
+    assert {"a": b"1", "b": b"2"} == wrong.value.found
+    assert b"before" == files.read("file")
+    for bad in ({"": b""}, {"a\0b": b""}, {"x" * 5000: b""}):
+        with pytest.raises(ValueError, match="a path"):
+            files.write_many({"never": b"", **bad})
+    assert not files.exists("never")
+    with pytest.raises(TypeError):
+        files.write_many({"text": ["no", "bytes"]})  # type: ignore[dict-item]  # that is the test
+
+
+def test_many_files_have_the_bounds_of_one(box: leeward.Sandbox) -> None:
+    """FIFOs and devices are refused and don't hang, links are followed, and the limit is for all files together."""
+    box.shell("mkfifo fifo; ln -s target link; ln -s loop loop; ln -s /dev/zero zero")
+    box.files.write_many({"link": b"12", "plain": b"3456"})
+    assert ("target", b"12") == (box.files.stat("link", follow=False).target, box.files.read("target"))
+    for call in (lambda: box.files.read_many(["fifo", "loop", "zero", "plain"]),
+                 lambda: box.files.write_many({"fifo": b"", "loop": b"", "zero": b""})):
+        with pytest.raises(leeward.FilesFailed) as wrong:
+            call()
+        assert {"fifo": errno.EINVAL, "loop": errno.ELOOP, "zero": errno.EINVAL} == {
+            path: error.errno for path, error in wrong.value.errors.items()}  # type: ignore[attr-defined]  # an OSError
+    with pytest.raises(OSError, match="limit") as large:
+        box.files.read_many(["link", "plain"], limit=5)
+    assert errno.EFBIG == large.value.errno
+    box.files.write("large", bytes(CHUNK))
+    with pytest.raises(OSError, match="limit"):
+        box.files.read_many(["plain", "large"], limit=CHUNK)
+
+
+@pytest.mark.parametrize("answer", [
+    {"data": b""}, {"data": found_of(0, b"1") * 3}, {"data": found_of(0, b"1")[:-1]}, {"failed": [[2, 1, ""]]},
+    {"failed": [[1, 1, ""], [0, 1, ""]]}])
+def test_answers_about_other_files_are_refused(answer: dict[str, Any]) -> None:
+    """A sandbox chooses what it answers: too few, too many, cut short, or about what wasn't asked."""
+    many = (read_many(["a", "b"]) if "data" in answer else write_many({"a": b"", "b": b""}))
+    op, _ = next(many)
+    with pytest.raises(PeerError):
+        many.send(check_answer(op, answer))
 
 
 def test_lines_are_read_alone(files: leeward.Files) -> None:

@@ -27,6 +27,7 @@ ROW = [b"name", "file", 0o644, 1, 2, b""]
 GOOD: dict[str, dict[str, Any]] = {
     "file_read": {"data": b"x", "handle": 0, "at": 0, "end": 1, "mode": 0, "time": 0},
     "file_write": {"handle": 1, "size": 2}, "file_append": {"size": 0}, "file_close": {},
+    "file_write_many": {"failed": [[0, 13, ""], [7, 0, "why"]]}, "file_read_many": {"data": b"x"},
     "file_list": {"rows": [[b"a", *ROW[1:]], [b"b", *ROW[1:]]], "more": False},
     "file_walk": {"rows": [[b"a", *ROW[1:]], [b"a/b", *ROW[1:]]]},
     "file_stat": {"row": [b"/a/../b", "link", 0o777, 1, 2, b"to"]},

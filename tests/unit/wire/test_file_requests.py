@@ -16,7 +16,7 @@ OF_FILES = [op for op, one in OPERATIONS.items() if issubclass(one.kind, FileReq
 NEEDED: dict[str, dict[str, Any]] = {
     "file_edit": {"path": b"f", "old": b"a", "new": b"b"}, "file_close": {"handle": 1},
     "file_link": {"to": b"x"}, "file_move": {"to": b"x"}, "file_copy": {"to": b"x"}, "file_glob": {"pattern": b"*"},
-    "file_grep": {"pattern": b"a"},
+    "file_grep": {"pattern": b"a"}, "file_write_many": {"data": b"x"}, "file_read_many": {"paths": b"x"},
 }
 
 

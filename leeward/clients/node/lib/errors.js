@@ -77,6 +77,16 @@ class EditError extends LeewardError {
   }
 }
 
+/** `files.writeMany` or `files.readMany` couldn't write or read some files; all others were. `errors` and `found` are Maps by path. */
+class FilesFailed extends LeewardError {
+  constructor(errors, found = new Map()) {
+    const [first] = errors.values();
+    super(`${first.message}${errors.size > 1 ? `; and ${errors.size - 1} more` : ''}`);
+    this.errors = errors;
+    this.found = found;
+  }
+}
+
 /** A file call in a sandbox failed; `code` is the errno's name as Node has it, such as ENOENT. */
 class OSError extends LeewardError {
   constructor(errno, code, why, path) {
@@ -174,7 +184,7 @@ class FetchFailed extends LeewardError {
 
 module.exports = {
   LeewardError, PeerError, DaemonError, DaemonAway, NoAnswer, BadReply, Refused, Busy, QueueTimeout, ShuttingDown,
-  VersionMismatch, RequestRejected, Cancelled, SessionOver, SandboxOver, ProcessOver, SnapshotFailed, PoolFailed, Forbidden, EditError, OSError,
+  VersionMismatch, RequestRejected, Cancelled, SessionOver, SandboxOver, ProcessOver, SnapshotFailed, PoolFailed, Forbidden, EditError, FilesFailed, OSError,
   FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError, TimeoutError,
   BrokenPipeError, WorkdirError, WorkdirRuntimeError, WorkdirIoError, PathTraversal, CommandNotFound, Timeout, Destroyed,
   ToolboxNotAvailable, NetworkingDisabled, FetchError, FetchFailed,

@@ -8,11 +8,14 @@ const { getSystemErrorMap } = require('node:util');
 const errors = require('./errors.js');
 const { bytes, known } = require('./fields.js');
 
-const { BadReply, EditError, LeewardError, OSError, RequestRejected, FileNotFoundError, NotADirectoryError } = errors;
+const { BadReply, EditError, FilesFailed, LeewardError, OSError, RequestRejected, FileNotFoundError, NotADirectoryError } = errors;
 
 const CHUNK = 1 << 20;
 const MAX_PATH = 4095;
 const MAX_ROWS = 4000;
+/** Bytes before a file of a batch: length of its path, mode, size; and before one that was read: errno, size. */
+const HEAD = 8;
+const FOUND = 6;
 const KINDS = new Set(['file', 'folder', 'link', 'other']);
 const MOST_READ = 2 ** 30;
 const MOST_LISTED = 100000;
@@ -31,6 +34,15 @@ function systemError(errno, why, path) {
   const [code, text] = getSystemErrorMap().get(-errno) || [`errno ${errno}`, `errno ${errno}`];
   return new (BY_CODE[code] || OSError)(errno, code, why || text, path);
 }
+
+/** As `systemError`; errno 0 is for an invalid argument. */
+const failure = (errno, why, path) => (errno ? systemError(errno, why, path) : new RequestRejected(why));
+
+/** Takes the error of one file of many; others, and one file too many bytes, are for all. */
+const ofOneFile = (wrong, path) => (error) => {
+  if (!(error instanceof OSError) || error.code === 'EFBIG') throw error;
+  wrong.set(path, error);
+};
 
 /** `path` as it goes over the wire. */
 function raw(path) {
@@ -106,8 +118,7 @@ class Files {
   async ask(op, fields) {
     const ok = await this.sandbox.ask(op, fields);
     if (ok.errno === undefined) return ok;
-    if (ok.errno === 0) throw new RequestRejected(ok.why);
-    throw systemError(ok.errno, ok.why, shown(fields.path || Buffer.from('.')));
+    throw failure(ok.errno, ok.why, shown(fields.path || Buffer.from('.')));
   }
 
   // --- content ----------------------------------------------------------------------
@@ -168,6 +179,83 @@ class Files {
       if (handle) await this.ask('file_close', { handle }).catch(quiet);
       await pieces.return();
     }
+  }
+
+  /** Write many files by one call, each as `write` does. Resolves to the number of bytes. */
+  async writeMany(files, options = {}) {
+    const { mode = -1 } = known('writeMany', options, ['mode']);
+    const wrong = new Map();
+    let batch = [];
+    let size = 0;
+    let filled = 0;
+    const send = async () => {
+      const { failed } = await this.ask('file_write_many', { data: Buffer.concat(batch.flatMap(({ parts }) => parts)) });
+      for (const [number, errno, why] of failed) {
+        if (!batch[number]) bad("it is about a file that wasn't sent");
+        wrong.set(batch[number].path, failure(errno, why, shown(raw(batch[number].path))));
+      }
+      batch = [];
+      filled = 0;
+    };
+    for (const [path, data] of files instanceof Map ? files : Object.entries(files)) {
+      const [name, content] = [raw(path), bytes(data, 'what is written')];
+      const one = HEAD + name.length + content.length;
+      if (batch.length && (filled + one > CHUNK || batch.length === MAX_ROWS)) await send();
+      if (one > CHUNK) {
+        await this.write(path, content, { mode }).catch(ofOneFile(wrong, path));
+      } else {
+        const head = Buffer.alloc(HEAD);
+        head.writeUInt16BE(name.length);
+        head.writeInt16BE(mode, 2);
+        head.writeUInt32BE(content.length, 4);
+        batch.push({ path, parts: [head, name, content] });
+        filled += one;
+      }
+      size += content.length;
+    }
+    if (batch.length) await send();
+    if (wrong.size) throw new FilesFailed(wrong);
+    return size;
+  }
+
+  /** What is in many regular files, by path: a Map of Buffers. */
+  async readMany(paths, options = {}) {
+    let { limit = MOST_READ } = known('readMany', options, ['limit']);
+    const left = [...new Set(paths)].reverse();
+    const wrong = new Map();
+    const found = new Map();
+    while (left.length) {
+      const asked = [];
+      for (let size = 0; asked.length < Math.min(left.length, MAX_ROWS);) {
+        const name = raw(left[left.length - 1 - asked.length]);
+        size += name.length + 1;
+        if (size > CHUNK) break;
+        asked.push(Buffer.concat([name, Buffer.alloc(1)]));
+      }
+      const { data } = await this.ask('file_read_many', { paths: Buffer.concat(asked) });
+      let answers = 0;
+      for (let at = 0; at < data.length; answers += 1) {
+        if (at + FOUND > data.length || answers === asked.length) bad('files are cut short, or too many');
+        const errno = data.readUInt16BE(at);
+        const end = at + FOUND + data.readUInt32BE(at + 2);
+        if (end > data.length) bad('files are cut short, or too many');
+        const path = left.pop();
+        const content = data.subarray(at + FOUND, end);
+        at = end;
+        if (errno && errno !== EFBIG) {
+          wrong.set(path, failure(errno, content.toString(), shown(raw(path))));
+          continue;
+        }
+        const whole = errno ? await this.read(path, { limit }).catch(ofOneFile(wrong, path)) : content;
+        if (whole === undefined) continue;
+        limit -= whole.length;
+        if (limit < 0) throw systemError(EFBIG, 'the files have more bytes than the limit', shown(raw(path)));
+        found.set(path, whole);
+      }
+      if (!answers) bad('files are missing');
+    }
+    if (wrong.size) throw new FilesFailed(wrong, found);
+    return found;
   }
 
   /** Write at the end of a file, which is made if it isn't there. Resolves to its size then. */

@@ -201,6 +201,16 @@ export interface Requests {
     /** lines, from 1 on, to which the file is narrowed; 0 is none */
     last?: number | bigint;
   };
+  file_read_many: {
+    /** its id */
+    sandbox: string;
+    /** of the file or folder */
+    path?: NodeJS.ArrayBufferView;
+    /** seconds */
+    timeout?: number;
+    /** each with a NUL behind it, at most 4,000 and 1 MiB */
+    paths: NodeJS.ArrayBufferView;
+  };
   file_remove: {
     /** its id */
     sandbox: string;
@@ -265,6 +275,16 @@ export interface Requests {
     /** of its last change, in nanoseconds since the epoch; -1 for now */
     time?: number | bigint;
   };
+  file_write_many: {
+    /** its id */
+    sandbox: string;
+    /** of the file or folder */
+    path?: NodeJS.ArrayBufferView;
+    /** seconds */
+    timeout?: number;
+    /** the files, at most 4,000 and 1 MiB */
+    data: NodeJS.ArrayBufferView;
+  };
   function_answer: {
     /** the id of a request of this connection */
     target: number | bigint;
@@ -304,6 +324,8 @@ export interface Requests {
     sandbox: string;
     /** of `kernel_open` */
     kernel: number | bigint;
+    /** as for `execute`, of each of these requests */
+    display?: boolean;
   };
   kernel_close: {
     /** its id */
@@ -754,11 +776,13 @@ export interface Answers {
   file_mkdir: {} | Failure;
   file_move: {} | Failure;
   file_read: { data: Buffer; handle: number | bigint; at: number | bigint; end: number | bigint; mode: number | bigint; time: number | bigint } | Failure;
+  file_read_many: { data: Buffer } | Failure;
   file_remove: {} | Failure;
   file_set: {} | Failure;
   file_stat: { row: any[] } | Failure;
   file_walk: { rows: any[] } | Failure;
   file_write: { handle: number | bigint; size: number | bigint } | Failure;
+  file_write_many: { failed: any[] } | Failure;
   function_answer: { taken: boolean };
   function_take: { calls: any[]; over: boolean };
   interrupt: { interrupted: boolean };

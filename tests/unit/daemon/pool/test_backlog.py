@@ -17,6 +17,7 @@ DELAY = 0.1
 
 @dataclass(frozen=True)
 class Job:
+    take = None
     number: int
     came: float
     takes: float

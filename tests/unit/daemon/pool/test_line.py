@@ -16,6 +16,7 @@ class Job:
     user: int
     number: int
     connection: int = 0
+    take: object = None
 
 
 def any_of(_: Job) -> bool:
@@ -255,3 +256,23 @@ def test_a_connection_whose_next_cannot_start_now_is_passed_over() -> None:
     assert line.take(any_of, lambda job: job.connection == 8) is None
     assert line.take(lambda job: job.connection == 8) is None
     assert [(1, 0), (1, 1), (1, 2)] == emptied(line)
+
+
+def test_those_that_take_a_worker_are_counted() -> None:
+    """However they come and go."""
+    line = FairQueue[Job](3)
+    for number in range(3):
+        line.add(Job(1, number, take=None if number == 1 else "a session"))
+    assert 2 == line.takers
+    first = line.take(any_of)
+    assert first is not None
+    assert 1 == line.takers
+    line.put_back(first)
+    assert 2 == line.takers
+    line.add(Job(2, 0))  # takes the place of the newest of the other user
+    assert 1 == line.takers
+    line.remove(first)
+    assert 0 == line.takers
+    line.add(Job(2, 1, take="a session"))
+    line.clear()
+    assert 0 == line.takers

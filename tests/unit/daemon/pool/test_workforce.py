@@ -1,14 +1,16 @@
-"""Who may arm a runner, and how many at once."""
+"""Which workers are made; and who may arm a runner, and how many at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
 from leeward.daemon.loop.reactor import Reactor
-from leeward.daemon.pool.workforce import Refill
+from leeward.daemon.pool.workforce import AHEAD, Refill, Workforce
+from leeward.daemon.worker.worker import WorkerState
 
 
 @dataclass
@@ -79,3 +81,23 @@ def test_a_stopped_keeper_does_not_delay_other_workers(reactor, monkeypatch):
     refill.want(second)
     reactor.run(lambda: bool(second.patient))
     assert [1] == first.hurried
+
+
+def test_workers_are_made_at_once_for_sandboxes_that_wait(reactor):
+    """So many ahead, and others as soon as those are held; no more than the room, and none for who waits no longer."""
+    maker = SimpleNamespace(make_worker=lambda slot, _workforce, lean: SimpleNamespace(
+        slot=slot, lean=lean, state=WorkerState.MAKING, outdated=False, free=False, busy=False, armed=0))
+    work = SimpleNamespace(queue=SimpleNamespace(takers=0), over=False)
+    workforce = Workforce(reactor, maker, work, 4, room=40)
+    workforce.make_missing()
+    assert 4 == len(workforce.by_slot)
+
+    for takers, held, wanted in ((2, 0, 4), (100, 0, 4 + AHEAD - 2), (90, 10, 14 + AHEAD - 2), (60, 40, 44), (0, 40, 42)):
+        work.queue.takers = takers
+        most = max(len(workforce.by_slot), wanted)
+        workforce.await_holders()
+        workforce.hold(held - workforce.held)
+        assert wanted == workforce.wanted
+        assert workforce.with_held(0) <= wanted
+        reactor.run(lambda most=most: len(workforce.by_slot) == most)
+    assert not any(worker.lean for worker in workforce.workers)

@@ -272,16 +272,16 @@ def test_an_idle_kernel_is_offered_to_the_fast_path() -> None:
     """Not while it starts, runs or has waiting requests, nor when it is lost."""
     process, lease = Process(), Lease()
     kernel = LiveKernel(process)
-    kernel.offer(Limits(), ADDRESS)
+    kernel.offer(Limits(), ADDRESS, True)
     process.opened(lease)
     answers(kernel, 2)
-    kernel.offer(Limits(), ADDRESS)
+    kernel.offer(Limits(), ADDRESS, True)
     for _ in range(2):
         lease.jobs[-1][1](GOOD)
     assert not lease.offers
-    kernel.offer(Limits(), ADDRESS)
+    kernel.offer(Limits(), ADDRESS, True)
     process.lost("it broke")
-    kernel.offer(Limits(), ADDRESS)
+    kernel.offer(Limits(), ADDRESS, True)
 
     assert [(ADDRESS, True)] == lease.offers
 
