@@ -12,6 +12,7 @@ import pytest
 
 import leeward
 from kit import features, runs
+from kit.egress import free_port
 from kit.live_daemon import PATIENCE, LiveDaemon, environment
 from kit.served import Served, client_python
 
@@ -193,22 +194,23 @@ def test_a_server_that_starts_anew_finds_kernels(served, kernel):
 @pytest.mark.needs("client-open-webui")
 def test_open_webuis_own_client(served, daemon):
     source = features.ROOT / ".venv-client-open-webui/source"
-    run = [client_python("open-webui"), features.ROOT / "tests/clients/open_webui.py",
-           source / "backend/open_webui/utils/code_interpreter.py", served.url, served.token]
+    run = [client_python("open-webui"), features.ROOT / "tests/clients/open_webui_jupyter.py",
+           source, served.url, served.token]
 
     done = subprocess.run(run, capture_output=True, text=True, check=False,
                           timeout=2 * PATIENCE, stdin=subprocess.DEVNULL)
 
     assert 0 == done.returncode, done.stderr
     assert [] == leeward.Sandbox.list(socket=daemon.socket)
-    version = next(line for line in (source / "PKG-INFO").read_text().splitlines() if line.startswith("Version: "))
+    version = next(line for line in (source / "METADATA").read_text().splitlines() if line.startswith("Version: "))
     runs.record("frameworks", "open-webui", version.removeprefix("Version: "), package="open-webui", passed=1)
 
 
 @pytest.mark.needs("framework-jupyter")
 def test_a_notebook_by_nbclient(daemon, tmp_path):
-    """Its client for gateways opens its WebSocket without a token."""
-    with Served(daemon.socket, tmp_path, "jupyter", "--open") as served:
+    """Its client for gateways opens its WebSocket without a token, and as a page of the server's."""
+    place = f"127.0.0.1:{free_port()}"
+    with Served(daemon.socket, tmp_path, "jupyter", "--open", "--listen", place, "--origin", f"http://{place}") as served:
         done = subprocess.run(
             [str(JUPYTER / "bin/python"), str(features.ROOT / "tests/clients/jupyter_gateway.py")],
             env={**environment(), "JUPYTER_GATEWAY_URL": served.url, "HOME": str(tmp_path)}, capture_output=True, text=True,

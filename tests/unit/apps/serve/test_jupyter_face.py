@@ -18,7 +18,7 @@ pytestmark = pytest.mark.needs("extra-serve")
 
 
 def message(kind="execute_request", channel="shell", **content):
-    head = {"msg_type": kind, "msg_id": f"of {kind}", "more": "x"}
+    head = {"msg_type": kind, "msg_id": f"of {kind}"}
     return json.dumps({"header": head, "channel": channel, "content": content})
 
 
@@ -55,7 +55,7 @@ def run(kernel, *messages, quota=None):
     return [(each["channel"], each["msg_type"], each["content"], each["parent_header"]) for each in said]
 
 
-@pytest.mark.parametrize("text", [b"{}", "[]", "{", '{"header": 1}', '{"header": {"msg_id": 1}}', '{"content": []}',
+@pytest.mark.parametrize("text", [b"{}", "[]", "{", '{"header": 1}', '{"content": []}',
                                   '{"header": {"msg_id": "%s"}}' % ("x" * 257), '{"channel": 1}',
                                   '{"content": [%s]}' % ("1," * 60_000 + "1")])
 def test_what_is_no_request_is_refused(text):
@@ -69,9 +69,9 @@ def test_answers_repeat_a_few_short_texts_of_a_head():
     """Each line of output has it: a long one would be sent a thousand times."""
     from leeward.apps.serve.jupyter_face import HEAD, asked_of
 
-    asked = asked_of(message(channel="/etc"))
+    asked = asked_of(json.dumps({"channel": "/etc", "header": {**dict.fromkeys((*HEAD, "more"), "x"), "date": 1.5}}))
 
-    assert ("shell", set(HEAD)) == (asked.channel, set(asked.head))
+    assert ("shell", {*HEAD} - {"date"}) == (asked.channel, set(asked.head))
 
 
 def test_ids_are_of_five_words():

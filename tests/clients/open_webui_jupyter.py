@@ -1,24 +1,22 @@
 """
-Open WebUI's own client of Jupyter, as its source archive has it: its file, the server and the token are arguments. Its
-settings are stood in for: they are of a server with hundreds of packages.
+Open WebUI's own client of Jupyter, as its wheel has it: the folder of its modules, the server and the token are arguments.
+Its settings are stood in for: they are of a server with hundreds of packages.
 """
 
 import asyncio
-import importlib.util
 import sys
 import types
 
-path, url, token = sys.argv[1:]
+folder, url, token = sys.argv[1:]
+sys.path.insert(0, folder)
 settings = types.ModuleType("open_webui.env")
-settings.AIOHTTP_CLIENT_ALLOW_REDIRECTS = False
-sys.modules |= {"open_webui": types.ModuleType("open_webui"), "open_webui.env": settings}
-spec = importlib.util.spec_from_file_location("code_interpreter", path)
-client = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(client)
+settings.AIOHTTP_CLIENT_ALLOW_REDIRECTS = settings.ENABLE_ORJSON = False
+sys.modules["open_webui.env"] = settings
+from open_webui.utils.code_interpreter import execute_code_jupyter  # noqa: E402  # behind its settings
 
 
 def ran(code, timeout=60):
-    return asyncio.run(client.execute_code_jupyter(url, code, token, "", timeout))
+    return asyncio.run(execute_code_jupyter(url, code, token, "", timeout))
 
 
 assert {"stdout": "hello", "stderr": "", "result": "42"} == ran("print('hello')\n6 * 7"), ran("print('hello')\n6 * 7")
