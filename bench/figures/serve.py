@@ -2,8 +2,8 @@
 What `leeward serve` costs over the client: a program, a cell, a sandbox with its first command; programs in a second; a
 program beside another tenant's, and calls beside many connections that are idle.
 
-The requests are E2B's and SandboxFusion's over one connection that stays open, by the standard library; E2B's own client
-takes some milliseconds more for itself. Everything runs on the same processors. LEEWARD_BENCH_SANDBOXFUSION is the URL of
+The requests are E2B's, SandboxFusion's and Jupyter's over one connection that stays open; E2B's own client takes some
+milliseconds more for itself. Everything runs on the same processors. LEEWARD_BENCH_SANDBOXFUSION is the URL of
 SandboxFusion's own server, if there is one to compare with: its turns and these are of one run.
 """
 
@@ -80,6 +80,20 @@ class _Served:
         made = self.ask("POST", "/sandboxes", {"timeout": 600})
         return {"E2b_Sandbox_Id": made["sandboxID"], "X_Access_Token": made["envdAccessToken"]}
 
+    def notebook(self) -> Callable[[], None]:
+        """What runs a cell over the WebSocket of a new kernel."""
+        from websockets.sync.client import connect  # as the server's
+
+        kernel, url = self.ask("POST", "/api/kernels")["id"], f"ws://{self._connection.host}:{self._connection.port}"
+        socket = connect(f"{url}/api/kernels/{kernel}/channels?token={self._token}", compression=None)
+        request = json.dumps({"header": {"msg_type": "execute_request", "msg_id": "1"}, "content": {"code": "1"}})
+
+        def cell() -> None:
+            socket.send(request)
+            while json.loads(socket.recv())["content"] != {"execution_state": "idle"}:
+                pass
+        return cell
+
     def begin(self) -> None:
         """A sandbox, its first command and its end."""
         headers = self.create()
@@ -114,8 +128,8 @@ def _serving(path: str) -> Iterator[_Server]:
         quota = TenantQuota(rate=1_000_000, jobs=1000, connections=2 * _IDLE)
         tokens = [file.create(name, quota) for name in ("one", "other")]
         process = subprocess.Popen(
-            [program(), "serve", "run-code", "e2b", "--listen", "127.0.0.1:0", "--socket", path, "--tokens", file.path],
-            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            [program(), "serve", "run-code", "e2b", "jupyter", "--listen", "127.0.0.1:0", "--socket", path, "--tokens",
+             file.path], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
@@ -136,7 +150,7 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
             _NOTHING: served.nothing,
             "a program by the client": lambda: _ran(client.execute(CODE)), "a program by /run_code": served.run,
             "a cell by the client": lambda: _ran(kernel.execute("1")),
-            "a cell by E2B's /execute": lambda: served.cell(inside),
+            "a cell by E2B's /execute": lambda: served.cell(inside), "a cell by Jupyter's WebSocket": served.notebook(),
             "a sandbox and a command by the client": lambda: _begin(path),
             "a sandbox and a command by E2B's calls": served.begin}
         spending: dict[str, list[float]] = {name: [] for name in works}
@@ -145,6 +159,7 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
         over = partial(_over, found, spending)
         return [*over("a program by /run_code", "a program by the client", 1.5),
                 *over("a cell by E2B's /execute", "a cell by the client", 3.0),
+                *over("a cell by Jupyter's WebSocket", "a cell by the client", 3.0),
                 *over("a sandbox and a command by E2B's calls", "a sandbox and a command by the client", 8.0),
                 *_rates(server, path, settings.some(5)), *_beside_its_own(server, settings.some(5)),
                 _beside_flood(server, settings.some(10)), _beside_idle(server)]

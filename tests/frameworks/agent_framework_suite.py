@@ -9,9 +9,8 @@ from typing import Any
 import page
 import pytest
 from agent_framework import BaseChatClient, ChatResponse, Content, FunctionInvocationLayer, Message
-from agent_framework_tools.shell import ShellExecutor
+from agent_framework_tools.shell import ShellExecutionError, ShellExecutor
 
-import leeward
 from leeward.apps.integrations.agent_framework import LeewardShell
 
 
@@ -48,7 +47,7 @@ async def test_a_cancelled_line_is_killed(shell: LeewardShell) -> None:
 
 async def test_the_end(shell: LeewardShell) -> None:
     await shell.close()
-    with pytest.raises(leeward.SandboxOver):
+    with pytest.raises(ShellExecutionError):
         await shell.run("true")
 
 

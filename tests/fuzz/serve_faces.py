@@ -68,6 +68,12 @@ _WIRE = tuple(pack({"v": 1, "id": 1, **fields}) for fields in (
     {"op": "sandbox_open", "metadata": {"a": "b"}, "lifetime": 9.0}, {"op": "session_open", "profile": "python"},
     {"op": "sandbox_info", "sandbox": "a" * 26}, {"op": "kept_read", "target": 1, "offset": 0, "size": 9},
     {"op": "execute", "session": 1, "code": b"1"}, {"op": "keep_results"}))
+#: Those of Jupyter's clients.
+_ASKED = tuple(
+    f'{{"header": {{"msg_id": "a", "msg_type": "{kind}_request"}}, "channel": "{on}", "content": {{{content}}}}}'.encode()
+    for kind, on, content in (
+        ("execute", "shell", '"code": "1", "silent": false, "stop_on_error": true'), ("interrupt", "control", ""),
+        ("complete", "shell", '"code": "a.b", "cursor_pos": 3'), ("kernel_info", "control", ""), ("history", "shell", "")))
 _UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
             "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==")
 
@@ -97,6 +103,9 @@ REQUESTS: list[tuple[str, str, str, tuple[bytes, ...]]] = [
     ("POST", "/contexts", _JSON, (b'{"cwd": "/tmp", "language": "python"}',)), ("GET", "/contexts", "", (b"",)),
     ("GET", "/leeward", "", (b"",)), ("GET", "/leeward/{id}/3000", "", (b"",)),
     ("GET", "/ports/{id}/3000/a%00?b", "", (b"",)), ("POST", "/ports/{id}/3999/", _JSON, (b"{}",)),
+    ("POST", "/api/kernels", _JSON, (b'{"name": "python3", "env": {"A": "b"}}',)), ("GET", "/api/kernels", "", (b"",)),
+    ("POST", "/api/kernels/{kernel}/interrupt", _JSON, (b"{}",)), ("GET", "/api/kernels/{kernel}?token=x", "", (b"",)),
+    ("GET", "/api/kernels/{kernel}/channels", "", (b"",)),
     ("POST", "/mcp", _JSON, _MCP), ("GET", "/mcp", "", (b"",)), ("DELETE", "/mcp", "", (b"",)), ("GET", "/", "", (b"",)),
     *(("POST", f"/{name}", kind, bodies) for name in _CALLS
       for kind, bodies in ((_JSON, _RPC), ("application/proto", _PROTO))),
@@ -113,13 +122,14 @@ class HostileTenant:
         self._bodies = {body: Mutator([(body, pieces(body, b'{}[],: "') or [(0, len(body))])], TOKENS, seed + number)
                         for number, body in enumerate(sorted(seeds))}
         self._wire = Mutator([(body, pieces(body, b"\xa2\xa4")) for body in _WIRE], TOKENS, seed)
+        self._asked = Mutator([(body, pieces(body, b'{}[],: "')) for body in _ASKED], TOKENS, seed)
         # Changed are the two bytes of a head, its mask, and bytes by chance.
         self._frames = Mutator([(body, [(0, 1), (1, 2), (2, 6), (0, len(body))]) for body in _FRAMES], TOKENS, seed)
         self._heads: dict[int, Mutator] = {}
         self._seed = seed
         self.statuses: Counter[int] = Counter()
         self.found: list[str] = []
-        self.sandbox, self.access, self.session = "a" * 26, "", ""
+        self.sandbox, self.access, self.session, self.kernel = "a" * 26, "", "", "a"
 
     def _request(self) -> bytes:
         choose = self._random.random
@@ -140,9 +150,9 @@ class HostileTenant:
             version = self._random.choice(("2025-11-25", "2025-11-25", "2026-07-28", "1"))
             heads += ["Accept: application/json, text/event-stream", f"Mcp-Protocol-Version: {version}",
                       *([f"Mcp-Session-Id: {self.session}"] if choose() < 0.5 else [])]
-        if choose() < (0.8 if path.startswith("/leeward") else 0.4 if path.startswith("/ports") else 0.03):
+        if choose() < (0.8 if path.startswith(("/leeward", "/api")) else 0.4 if path.startswith("/ports") else 0.03):
             heads += _UPGRADE
-        line = f"{method} {path.replace('{id}', self.sandbox)} HTTP/1.1"
+        line = f"{method} {path.replace('{id}', self.sandbox).replace('{kernel}', self.kernel)} HTTP/1.1"
         head = "\r\n".join([line, *heads, "", ""]).encode()
         if choose() < 0.2:
             mutator = self._heads.get(number)
@@ -182,9 +192,11 @@ class HostileTenant:
                 if self._random.random() < 0.5:
                     writer.write(self._frames.one() if self._random.random() < 0.7 else self._random.choice(_FRAMES))
                     continue
-                payload = self._wire.one()[:60_000] if self._random.random() < 0.8 else self._random.choice(_WIRE)
-                message = payload if self._random.random() < 0.05 else frame(payload)
-                kind = 0x82 if self._random.random() < 0.95 else self._random.randrange(256)
+                is_text = b" /api/" in request
+                mutator, seeds = (self._asked, _ASKED) if is_text else (self._wire, _WIRE)
+                payload = mutator.one()[:60_000] if self._random.random() < 0.8 else self._random.choice(seeds)
+                message = payload if is_text or self._random.random() < 0.05 else frame(payload)
+                kind = 0x82 - is_text if self._random.random() < 0.95 else self._random.randrange(256)
                 writer.write(struct.pack(">BBH4x", kind, 0xFE, len(message)) + message)  # masked with zeros
             await reader.read(65536)
             return False
@@ -216,7 +228,7 @@ def main(runs: int, seed: int | None = None) -> int:
     seed = random.SystemRandom().getrandbits(32) if seed is None else seed
     print(f"serve: seed {seed}; {runs:,} requests", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="leeward-fuzz-") as work, LiveDaemon(Path(work)) as daemon:
-        served = Served(daemon.socket, Path(work), "run-code", "e2b", "mcp", "leeward", "ports")
+        served = Served(daemon.socket, Path(work), "run-code", "e2b", "mcp", "jupyter", "leeward", "ports")
         served.token = served.new_token("hostile", "--quota", "rate=1000000", "--quota", "sandboxes=3",
                                         "--quota", "body=100000", "--quota", "lifetime=600")
         with served:
@@ -227,6 +239,9 @@ def main(runs: int, seed: int | None = None) -> int:
                     for each in served.ask("GET", "/sandboxes")[1]:
                         served.ask("DELETE", f"/sandboxes/{each['sandboxID']}")
                     status, row = served.ask("POST", "/sandboxes", {"timeout": 600})
+                    kernel = served.ask("POST", "/api/kernels")
+                    if kernel[0] == 201:
+                        tenant.kernel = kernel[1]["id"]
                     if status == 201:
                         tenant.sandbox, tenant.access = row["sandboxID"], row["envdAccessToken"]
                         with served.asked("POST", "/execute", {"code": _SERVER}, E2b_Sandbox_Id=tenant.sandbox) as begun:

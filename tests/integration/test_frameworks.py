@@ -8,10 +8,8 @@ With LEEWARD_RECORD=1 docs/runs has what passed, for README.md's table.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import socket as socketlib
 import subprocess
 import sys
 import tomllib
@@ -22,11 +20,9 @@ from typing import TypeAlias
 import pytest
 
 from kit import entry_points, features, packages, runs
-from kit.egress import free_port
 from kit.live_daemon import command, environment
 from kit.ordinary_user import Installation, OrdinaryUser
 from kit.skip_policy import require
-from kit.waiting import poll_until
 
 #: Seconds for one suite.
 _PATIENCE = 300
@@ -44,7 +40,7 @@ _Rows: TypeAlias = tuple[tuple[str, str, list[str], dict[str, int]], ...]
 FRAMEWORKS: _Rows = (
     ("langchain", "framework-langchain", _AUTO, {"passed": 86}),
     ("pydantic-ai", "framework-pydantic-ai", [], {"passed": 40}),
-    ("inspect-ai", "framework-inspect-ai", [], {"passed": 43, "xfailed": 1}),
+    ("inspect-ai", "framework-inspect-ai", [], {"passed": 45, "xfailed": 1}),
 )
 MORE: _Rows = (
     ("jupyter", "framework-jupyter", *((_NONE, {"passed": 19}) if _LONG else (["-k", "not completion"], {"passed": 18}))),
@@ -125,18 +121,6 @@ def package_of(framework: str) -> str:
     return re.split(r"[\[>=]", extras[framework][0])[0]
 
 
-def record(name: str, package: str, folder: Path, **found: int) -> None:
-    asks = f"import importlib.metadata as found; print(found.version({package!r}), end='')"
-    said = subprocess.run([folder / "bin/python", "-c", asks], capture_output=True, text=True, check=True)
-    runs.record("frameworks", name, said.stdout, package=package, **found)
-
-
-def answers(port: int) -> bool:
-    """Whether somebody listens there."""
-    with socketlib.socket() as asking:
-        return 0 == asking.connect_ex(("127.0.0.1", port))
-
-
 @pytest.mark.parametrize(("socket", "framework", "environment_name", "options", "counts"), [
     pytest.param(who, *row, id=f"{who}-{row[0]}", marks=pytest.mark.needs(row[1]))
     for who, rows in WHO.items() for row in rows], indirect=["socket"])
@@ -156,43 +140,18 @@ def test_the_frameworks_own_tests_pass(socket: Path, tmp_path: Path, framework: 
     last = done.stdout.strip().splitlines()[-1]
     found = {what: int(count) for count, what in re.findall(r"(\d+) (passed|failed|skipped|xfailed)", last)}
     assert counts == found, last
-    record(framework, package_of(framework), folder, **found)
+    runs.record_package(framework, package_of(framework), folder, **found)
 
 
 @pytest.mark.needs("framework-jupyter", "jupyterlab", "chromium")
 @pytest.mark.parametrize("socket", ["whoever runs this"], indirect=True)
 def test_a_notebook_runs_in_jupyterlab(socket: Path, tmp_path: Path) -> None:
     """In a browser, with a kernel in a sandbox."""
-    from kit.approvals_browser import chromium
+    from kit.jupyterlab import PYTHON, shown
 
-    folder = features.ROOT / ".venv-framework-jupyter"
-    python = folder / "bin/python"
     env = environment(socket, HOME=str(tmp_path), JUPYTER_PATH=str(tmp_path / "share/jupyter"))
     env["PYTHONPATH"] += f"{os.pathsep}{entry_points.written(tmp_path / 'leeward')}"
-    subprocess.run([python, "-m", "leeward.apps.integrations.jupyter", "--name", "leeward", "--prefix", tmp_path,
+    subprocess.run([PYTHON, "-m", "leeward.apps.integrations.jupyter", "--name", "leeward", "--prefix", tmp_path,
                     "environment=jupyter", "memory=1G"], env=env, check=True, capture_output=True)
-    code = "import os\nprint('the host' if os.path.exists('/etc/shadow') else 'a sandbox', 6 * 7)"
-    cell: dict[str, object] = {"cell_type": "code", "source": code, "metadata": {}, "outputs": [], "execution_count": None,
-                               "id": "one"}
-    (tmp_path / "plain.ipynb").write_text(json.dumps({
-        "nbformat": 4, "nbformat_minor": 5, "cells": [cell],
-        "metadata": {"kernelspec": {"name": "leeward", "display_name": "leeward", "language": "python"}}}))
-    port = free_port()
-    server = subprocess.Popen(
-        [python, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
-         "--IdentityProvider.token=known", f"--ServerApp.root_dir={tmp_path}"],
-        env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        poll_until(lambda: answers(port), "JupyterLab answers", _PATIENCE)
-        with chromium() as browser:
-            page = browser.new_page()
-            page.set_default_timeout(1000 * _PATIENCE)
-            page.goto(f"http://127.0.0.1:{port}/lab/tree/plain.ipynb?token=known")
-            page.get_by_text("| Idle").wait_for()  # else it asks for a kernel
-            page.get_by_role("menuitem", name="Run", exact=True).click()
-            page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-            page.locator(".jp-OutputArea-output").get_by_text("a sandbox 42").wait_for()
-    finally:
-        server.terminate()
-        server.wait(_PATIENCE)
-    record("jupyterlab", "jupyterlab", folder, passed=1)
+    shown(tmp_path, env, "leeward")
+    runs.record_package("jupyterlab", "jupyterlab", PYTHON.parents[1], passed=1)

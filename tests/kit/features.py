@@ -386,6 +386,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "installers": lambda: present(any((ROOT / ".venv-installers").glob(".wheels-*"))),  # by ./dev test
     "client-e2b": lambda: _environment("client-e2b"),
     "client-langchain-e2b": lambda: _environment("client-langchain-e2b"),
+    "client-open-webui": lambda: present((ROOT / ".venv-client-open-webui/source").exists()),
     "client-openai-agents": lambda: _environment("client-openai-agents"),
     "client-sandbox-fusion": lambda: _environment("client-sandbox-fusion"),
     "client-smolagents": lambda: _environment("client-smolagents"),  # as the frameworks

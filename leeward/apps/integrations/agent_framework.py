@@ -15,9 +15,10 @@ from __future__ import annotations
 from typing import Any
 
 from agent_framework import FunctionTool, tool
-from agent_framework_tools.shell import ShellResult
+from agent_framework_tools.shell import ShellExecutionError, ShellResult
 
 from leeward.client.aio_sandbox import AsyncSandbox
+from leeward.errors import DaemonError
 from leeward.spec.outcome import Outcome
 
 #: By which clients know a tool that runs lines, and give it to models that were taught such a one.
@@ -51,9 +52,12 @@ class LeewardShell:
         await self._box.close()
 
     async def run(self, command: str, *, timeout: float | None = None) -> ShellResult:
-        """Run a line by bash; SandboxOver if the sandbox has ended."""
+        """Run a line by bash; ShellExecutionError if the sandbox has ended."""
         limits = {} if timeout is None else {"timeout": timeout}
-        result = await self._box.run(["bash", "-c", command], **limits)  # type: ignore[arg-type]  # one key, or none
+        try:
+            result = await self._box.run(["bash", "-c", command], **limits)  # type: ignore[arg-type]  # one key, or none
+        except DaemonError as error:
+            raise ShellExecutionError(str(error)) from error
         return ShellResult(result.stdout_text, result.stderr_text, result.exit_code, round(1000 * result.duration),
                            truncated=bool(result.stdout_omitted or result.stderr_omitted),
                            timed_out=result.outcome is Outcome.TIMED_OUT)

@@ -95,13 +95,25 @@ class Use:
 
 async def paced(use: Use, tenant: ServeTenant) -> None:
     """ServeProblem, after PAUSE_S, if a tenant's calls come too fast."""
-    now, rate = time.monotonic(), tenant.quota.rate
-    use.allowance = min(float(rate), use.allowance + (now - use.since) * rate)
-    use.since = now
-    if use.allowance < 1:
+    if not _spent(use, tenant):
         await asyncio.sleep(PAUSE_S)
-        raise busy(f"{rate} calls a second are allowed")
+        raise busy(f"{tenant.quota.rate} calls a second are allowed")
+
+
+async def in_pace(use: Use, tenant: ServeTenant) -> None:
+    """Wait until a tenant may make one more call."""
+    while not _spent(use, tenant):
+        await asyncio.sleep((1 - use.allowance) / tenant.quota.rate)
+
+
+def _spent(use: Use, tenant: ServeTenant) -> bool:
+    """Whether a tenant may make a call now, which is counted then."""
+    now, rate = time.monotonic(), tenant.quota.rate
+    use.allowance, use.since = min(float(rate), use.allowance + (now - use.since) * rate), now
+    if use.allowance < 1:
+        return False
     use.allowance -= 1
+    return True
 
 
 @contextmanager

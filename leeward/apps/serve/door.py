@@ -179,7 +179,7 @@ class Door:
 
 
 def token_of(request: HTTPConnection) -> str:
-    """X-API-KEY, a bearer token, or the password of Basic, which clients without headers of their own take from the URL."""
+    """X-API-KEY, a token as bearer or as Jupyter's, or the password of Basic, as clients take it from a URL."""
     headers = request.headers
     return headers["x-api-key"] if "x-api-key" in headers else token_in(headers.get("authorization", ""))
 
@@ -187,7 +187,7 @@ def token_of(request: HTTPConnection) -> str:
 def token_in(authorization: str) -> str:
     """The token in a header Authorization; "" if there is none."""
     kind, _, value = authorization.partition(" ")
-    if kind.lower() == "bearer":
+    if kind.lower() in ("bearer", "token"):
         return value.strip()
     if kind.lower() == "basic":
         try:

@@ -57,7 +57,7 @@ MOST_SESSIONS, MOST_KNOWN, MOST_THREADS, MOST_BODY = 256, 256, 512, 1 << 20
 #: Seconds without a call after which a session ends; seconds of a call.
 SESSION_S, CALL_S = 1800.0, 120.0
 
-_PROFILE, _TEMPLATE = "workdir", "mcp"
+_TEMPLATE = "mcp"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _SESSION = "mcp-session-id"
 
@@ -191,14 +191,7 @@ class TenantServer:
         return self._door.nodes.attach_blocking(identity), None
 
     async def _open(self, key: str) -> str:
-        options = self._door.options
-        box = await self._boxes.open(
-            self.tenant, self._use, _TEMPLATE, {}, f"mcp {key}", profile=options.profile or _PROFILE,
-            environment=options.environment or None, memory=self.tenant.quota.memory or None,
-            **({"egress": self.tenant.egress[0]} if self.tenant.egress else {}))
-        lasts = float(self.tenant.quota.lifetime)
-        if (await self._boxes.info(box))["left"] > lasts:
-            await box.box.extend(lifetime=lasts)
+        box = await self._boxes.open_as_told(self.tenant, self._use, _TEMPLATE, f"mcp {key}")
         return box.id
 
     async def _forget(self, key: str) -> None:

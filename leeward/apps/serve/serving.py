@@ -43,10 +43,11 @@ from leeward.spec.paths import RemoteHost, client_socket
 
 #: The faces, by name, with the module that has their routes. Routes are tried in this order: first those of many short calls.
 FACES = {"run-code": "leeward.apps.serve.run_code", "e2b": "leeward.apps.serve.e2b.control",
-         "mcp": "leeward.apps.serve.mcp_face", "leeward": "leeward.apps.serve.wire_face", "ports": ""}
+         "mcp": "leeward.apps.serve.mcp_face", "jupyter": "leeward.apps.serve.jupyter_face",
+         "leeward": "leeward.apps.serve.wire_face", "ports": ""}
 
 #: Those with WebSockets.
-WITH_SOCKETS = frozenset({"ports", "leeward"})
+WITH_SOCKETS = frozenset({"ports", "leeward", "jupyter"})
 
 #: Descriptors that aren't callers' connections.
 MOST_OWN = 768

@@ -25,7 +25,7 @@ from typing import Any
 
 from starlette.routing import BaseRoute, WebSocketRoute
 
-from leeward.apps.serve.calls import BODIES, tell
+from leeward.apps.serve.calls import BODIES, in_pace, tell
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b.boxes import is_id, marked, own_metadata
 from leeward.apps.serve.gate import form
@@ -229,16 +229,9 @@ class WireConnection:
 
     async def _paced(self) -> None:
         """Wait until the tenant may make one more call."""
-        use, rate = self._call.use, self._call.tenant.quota.rate
-        while True:
-            if self._door.tenant(self._call.tenant.id) is None:
-                raise PeerError("the token was revoked")
-            now = time.monotonic()
-            use.allowance, use.since = min(float(rate), use.allowance + (now - use.since) * rate), now
-            if use.allowance >= 1:
-                use.allowance -= 1
-                return
-            await asyncio.sleep((1 - use.allowance) / rate)
+        await in_pace(self._call.use, self._call.tenant)
+        if self._door.tenant(self._call.tenant.id) is None:
+            raise PeerError("the token was revoked")
 
     async def _taken(self, number: int, message: Row, size: int) -> None:
         op = message.get("op")

@@ -42,6 +42,8 @@ _HOME_S = 60.0
 #: Where E2B's programs expect a home, if the profile has one there, and where they begin otherwise.
 HOME, WORKSPACE = "/home/user", "/workspace"
 
+_PROFILE = "workdir"
+
 #: Keys of the metadata; those of the caller have _OWN before them.
 _TENANT, _TEMPLATE, _KEY, _PRIVATE, _OWN = "serve.tenant", "serve.template", "serve.key", "serve.private", "own."
 _ID = re.compile(ID, re.ASCII)
@@ -49,11 +51,21 @@ _ID = re.compile(ID, re.ASCII)
 
 @dataclass(slots=True)
 class Context:
-    """A kernel in which code is run, and how often it was."""
+    """
+    A kernel in which code is run.
+
+    Attributes:
+        count: how often it was.
+        used: when it was last, in seconds since 1970.
+        running, sockets: requests whose code waits or runs, and clients that are connected, where they are counted.
+    """
 
     kernel: AsyncKernel
     cwd: str
     count: int = 0
+    used: float = 0.0
+    running: int = 0
+    sockets: int = 0
 
 
 @dataclass(slots=True)
@@ -125,6 +137,16 @@ class Boxes:
             self._opening[tenant.id, hashed] = known
             known.add_done_callback(lambda _: self._opening.pop((tenant.id, hashed), None))
         return await asyncio.shield(known)
+
+    async def open_as_told(self, tenant: ServeTenant, use: Use, template: str, key: str = "", **options: Any) -> OpenBox:
+        """As `open`, as the server's options and the tenant's quota have it, in the profile `workdir` by default."""
+        told, quota = self._door.options, tenant.quota
+        box = await self.open(
+            tenant, use, template, {}, key, profile=told.profile or _PROFILE, environment=told.environment or None,
+            memory=quota.memory or None, **({"egress": tenant.egress[0]} if tenant.egress else {}), **options)
+        if (await self.info(box))["left"] > quota.lifetime:
+            await box.box.extend(lifetime=float(quota.lifetime))
+        return box
 
     async def _open_once(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], hashed: str,
                          options: dict[str, Any]) -> OpenBox:
@@ -237,6 +259,11 @@ class Boxes:
     def has(self, box: OpenBox) -> bool:
         """Whether its connection is open, and used for calls."""
         return self._kept.get(box.id) is box
+
+    def context(self, identity: str) -> Context | None:
+        """The first context of a sandbox, if this process has used one."""
+        box = self._kept.get(identity)
+        return None if box is None else next(iter(box.contexts.values()), None)
 
     def forget(self, box: OpenBox) -> None:
         """Close the connection to a sandbox, which may live on."""
