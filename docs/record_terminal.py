@@ -1,6 +1,6 @@
 """
-`./dev recording`: types README's first commands on a terminal, and makes docs/first-commands.cast of it, in asciinema's
-format, and docs/first-commands.svg of that.
+`./dev recording [NAME...]`: types commands on a terminal, README's first ones and the example that searches over snapshots,
+and makes docs/NAME.cast of each, in asciinema's format, and docs/NAME.svg of that.
 
 The commands print lines and move no cursor, so that a line of the picture is a line of the output.
 """
@@ -20,7 +20,6 @@ from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CAST = ROOT / "docs" / "first-commands.cast"
 COLUMNS = 100
 #: Seconds before a command is typed, in which what the last one printed can be read; before it all begins anew.
 PAUSE_S, END_S = 1.5, 5.0
@@ -35,6 +34,15 @@ def commands() -> list[str]:
     return re.findall(r"^\$ (.+)$", console[1] if console else "", re.MULTILINE)
 
 
+#: What is typed in each recording.
+TYPED = {"first-commands": commands(), "tree-search": ["sed -n '/^PROGRAM/,$p' examples/tree_search.py",
+                                                       "python examples/tree_search.py"]}
+
+
+def cast_of(name: str) -> Path:
+    return ROOT / "docs" / f"{name}.cast"
+
+
 def recorded(lines: Iterable[str], env: dict[str, str]) -> Iterator[Event]:
     """What a terminal shows of *lines*, each run by the shell when the one before has ended; the times are real."""
     now = 0.0
@@ -43,7 +51,7 @@ def recorded(lines: Iterable[str], env: dict[str, str]) -> Iterator[Event]:
         yield now, "o", f"$ {line}\r\n"
         began = time.monotonic()
         main, terminal = pty.openpty()
-        with subprocess.Popen(["sh", "-c", line], env=env, stdin=terminal, stdout=terminal, stderr=terminal):
+        with subprocess.Popen(["sh", "-c", line], cwd=ROOT, env=env, stdin=terminal, stdout=terminal, stderr=terminal):
             os.close(terminal)
             try:
                 while data := os.read(main, 65536):
@@ -81,17 +89,19 @@ def svg(text: str) -> str:
         '<rect width="100%" height="100%" rx="6" fill="#1b2330"/>', *drawn, "</svg>", ""])
 
 
-def main() -> None:
+def main(names: Iterable[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="leeward-recording-") as folder:
         env = {**os.environ, "LEEWARD_SOCKET": f"{folder}/leeward.sock", "TERM": "xterm",
                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         subprocess.run(["leeward", "daemon", "start"], env=env, check=True, stdout=subprocess.DEVNULL)
         try:
-            CAST.write_text(cast(recorded(commands(), env)))
+            for name in names:
+                cast_of(name).write_text(cast(recorded(TYPED[name], env)))
         finally:
             subprocess.run(["leeward", "daemon", "stop"], env=env, check=False)
-    CAST.with_suffix(".svg").write_text(svg(CAST.read_text()))
+    for name in names:
+        cast_of(name).with_suffix(".svg").write_text(svg(cast_of(name).read_text()))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or list(TYPED))

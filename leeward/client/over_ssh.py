@@ -21,7 +21,11 @@ import socket
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from leeward.client.connecting import away, connect
@@ -53,7 +57,7 @@ _PORTS = 'exec sh -c \'exec python3 -c "import sys;exec(eval(sys.stdin.readline(
 class _Forwarded:
     """
     Attributes:
-        ssh: the master, and *ports* that for ports, if there is one.
+        ssh: the master.
         folder: has the sockets that are forwarded: "s", and "p" for ports.
         far: the path of the daemon's.
     """
@@ -61,20 +65,41 @@ class _Forwarded:
     ssh: subprocess.Popen[bytes]
     folder: str
     far: str
-    ports: subprocess.Popen[bytes] | None = None
 
     @property
     def near(self) -> str:
         return os.path.join(self.folder, "s")
 
+    @property
+    def lives(self) -> bool:
+        return self.ssh.poll() is None
+
+
+@dataclass(slots=True)
+class _Ports:
+    """The ssh that runs far_ports.py, by the master *of*, and the path of its socket here."""
+
+    ssh: subprocess.Popen[bytes]
+    of: _Forwarded
+    near: str
+
+    @property
+    def lives(self) -> bool:
+        return self.of.lives and self.ssh.poll() is None
+
+
+_Made = TypeVar("_Made", _Forwarded, _Ports)
 
 _lock = threading.Lock()
-_forwarded: dict[tuple[int, str], _Forwarded] = {}  # by process and host
+#: What was begun, by process and host. Each is begun by a thread of its own, so that no host waits for another one.
+_forwarded: dict[tuple[int, str], Future[_Forwarded]] = {}
+_ports: dict[tuple[int, str], Future[_Ports]] = {}
+_beginning: set[subprocess.Popen[bytes]] = set()  # each ssh that isn't ready
 
 
 async def way(host: RemoteHost) -> SocketWay:
     """A stream to the daemon. DaemonAway if there is none."""
-    made = connect(await asyncio.to_thread(forwarded, host))
+    made = connect((await asyncio.wrap_future(_forwarding(host))).near)
     assert made is not None
     made = socket.socket(fileno=made.detach())
     made.setblocking(False)
@@ -83,32 +108,42 @@ async def way(host: RemoteHost) -> SocketWay:
 
 def forwarded(host: RemoteHost) -> str:
     """The path of a socket of this machine that ssh forwards to the daemon's. DaemonAway if it can't."""
-    with _lock:
-        return _known(host).near
+    return _forwarding(host).result().near
 
 
-def forwarded_ports(host: RemoteHost) -> str:
-    """As `forwarded`, to far_ports.py, which runs there from then on. RequestRejected if it can't."""
-    with _lock:
-        known = _known(host)
-        near = os.path.join(known.folder, "p")
-        if known.ports is not None and known.ports.poll() is not None:
-            _stop(known.ports)
-            known.ports = None
-        if known.ports is None:
-            known.ports = _begin_ports(host, known, near)
-        return near
+def _forwarding(host: RemoteHost) -> Future[_Forwarded]:
+    return _begun(_forwarded, host, partial(_forward, host), _end)
 
 
-def _known(host: RemoteHost) -> _Forwarded:
+def _forwarding_ports(host: RemoteHost) -> Future[_Ports]:
+    """As `_forwarding`, to far_ports.py, which runs there from then on. RequestRejected if it can't."""
+    return _begun(_ports, host, lambda: _begin_ports(host, _forwarding(host).result()), lambda known: _stop(known.ssh))
+
+
+def _begun(table: dict[tuple[int, str], Future[_Made]], host: RemoteHost, begin: Callable[[], _Made],
+           end: Callable[[_Made], None]) -> Future[_Made]:
+    """What *begin* makes, once for all who want it: it is made anew if it has failed, or its ssh has ended."""
     key = os.getpid(), str(host)
-    known = _forwarded.get(key)
-    if known is not None and known.ssh.poll() is not None:
-        _end(_forwarded.pop(key))
-        known = None
-    if known is None:
-        known = _forwarded[key] = _forward(host)
-    return known
+    before: _Made | None = None
+
+    def run() -> None:
+        try:
+            if before is not None:
+                end(before)
+            made.set_result(begin())
+        except BaseException as error:
+            made.set_exception(error)
+
+    with _lock:
+        known = table.get(key)
+        before = known.result() if known is not None and known.done() and known.exception() is None else None
+        if known is not None and (not known.done() or (before is not None and before.lives)):
+            return known
+        made: Future[_Made] = Future()
+        made.set_running_or_notify_cancel()  # who waits for it may give up, and it goes on for the others
+        table[key] = made
+    threading.Thread(target=run, name="begins ssh", daemon=True).start()
+    return made
 
 
 def _program() -> list[str]:
@@ -122,12 +157,12 @@ def _there(host: RemoteHost) -> list[str]:
             f"{unquote(parts.username)}@{parts.hostname}" if parts.username else str(parts.hostname)]
 
 
-def _begin_ports(host: RemoteHost, known: _Forwarded, near: str) -> subprocess.Popen[bytes]:
+def _begin_ports(host: RemoteHost, known: _Forwarded) -> _Ports:
+    near = os.path.join(known.folder, "p")
     text = importlib.resources.files("leeward.client").joinpath("far_ports.py").read_text("utf-8")
     made = subprocess.Popen([*_program(), "-T", "-S", os.path.join(known.folder, "c"), *_there(host), _PORTS],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    late = threading.Timer(READY_S, made.kill)
-    late.start()
+    late = _late(made)
     try:
         assert made.stdin is not None
         assert made.stdout is not None
@@ -144,7 +179,8 @@ def _begin_ports(host: RemoteHost, known: _Forwarded, near: str) -> subprocess.P
         raise _told(host, error) from None
     finally:
         late.cancel()
-    return made
+        _beginning.discard(made)
+    return _Ports(made, known, near)
 
 
 def _told(host: RemoteHost, error: BaseException) -> BaseException:
@@ -182,8 +218,7 @@ def _forward(host: RemoteHost) -> _Forwarded:
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise away(host, f"{ssh[0]}: {(error.strerror or '').lower()}") from None
-    late, found = threading.Timer(READY_S, made.kill), _Forwarded(made, folder, "")
-    late.start()
+    late, found = _late(made), _Forwarded(made, folder, "")
     try:
         said = _line(made)
         far = unquote(parts.path) if parts.path not in ("", "/") else said
@@ -198,21 +233,41 @@ def _forward(host: RemoteHost) -> _Forwarded:
         raise _told(host, error) from None
     finally:
         late.cancel()
+        _beginning.discard(made)
     return found
+
+
+def _late(made: subprocess.Popen[bytes]) -> threading.Timer:
+    """Kills an ssh that isn't ready in time, unless it is cancelled."""
+    _beginning.add(made)
+    late = threading.Timer(READY_S, made.kill)
+    late.daemon = True
+    late.start()
+    return late
 
 
 @atexit.register
 def close() -> None:
     """End each ssh of this process."""
-    with _lock:
-        for key in [key for key in _forwarded if key[0] == os.getpid()]:
-            _end(_forwarded.pop(key))
+    for made in list(_beginning):
+        made.kill()
+    begun: list[Future[Any]] = [*_forwarded.values(), *_ports.values()]
+    wait(begun, END_S)
+    for ports in _all(_ports):
+        _stop(ports.ssh)
+    for known in _all(_forwarded):
+        _end(known)
+    _ports.clear()
+    _forwarded.clear()
+
+
+def _all(table: dict[tuple[int, str], Future[_Made]]) -> list[_Made]:
+    return [known.result() for key, known in table.items()
+            if key[0] == os.getpid() and known.done() and known.exception() is None]
 
 
 def _end(known: _Forwarded) -> None:
-    for made in (known.ports, known.ssh):
-        if made is not None:
-            _stop(made)
+    _stop(known.ssh)
     shutil.rmtree(known.folder, ignore_errors=True)
 
 
@@ -220,17 +275,22 @@ def _forget() -> None:
     """In a child of fork: each ssh is the parent's, and ends with its pipe."""
     global _lock
     _lock = threading.Lock()
-    for known in _forwarded.values():
-        for made in (known.ports, known.ssh):
-            _close(made)
+    begun: list[Future[Any]] = [*_forwarded.values(), *_ports.values()]
+    for known in begun:
+        if known.done() and known.exception() is None:
+            _close(known.result().ssh)
+    for made in _beginning:
+        _close(made)
+    for table in (_forwarded, _ports, _beginning):
+        table.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
 
 
-def _close(made: subprocess.Popen[bytes] | None) -> None:
+def _close(made: subprocess.Popen[bytes]) -> None:
     """Close the pipes; what the other end prints nobody reads then."""
-    for pipe in (made.stdin, made.stdout) if made is not None else ():
+    for pipe in (made.stdin, made.stdout):
         with contextlib.suppress(OSError):
             assert pipe is not None
             pipe.close()
@@ -271,7 +331,7 @@ class SocketWay:
     async def port(self, sandbox: str, port: int) -> SocketWay | None:
         try:
             way = SocketWay(self._host, *await asyncio.open_unix_connection(
-                await asyncio.to_thread(forwarded_ports, self._host)))
+                (await asyncio.wrap_future(_forwarding_ports(self._host))).near))
         except OSError:
             raise away(self._host, "ssh has ended, and says why") from None
         try:

@@ -16,7 +16,7 @@ from leeward.daemon.pool.quotas import Quota, Quotas
 from leeward.errors import BadRequest
 from leeward.isolation.egress_route import MOST_PORTS, ports_beside
 from leeward.spec.limits import CEILINGS, MIB, Limits
-from leeward.spec.profiles import Profile
+from leeward.spec.profiles import END, Profile
 from leeward.wire.egress_control import MAX_MESSAGE, Leased, encode
 
 #: The default quota of guests: members of the group can't take all the connections.
@@ -62,6 +62,7 @@ class Config:
     session_lifetime: float = 3600.0
     sandbox_idle: float = 600.0
     sandbox_lifetime: float = 3600.0
+    idle: str = END
     folder_reserve: int = 0
     snapshot_memory: int = 2 << 30
     snapshot_idle: float = 3600.0

@@ -21,7 +21,7 @@ from leeward.spec import folders
 from leeward.spec.folders import Folder
 from leeward.spec.limits import FLOORS, OF_SANDBOXES
 from leeward.spec.pool_key import is_name
-from leeward.spec.profiles import BASES
+from leeward.spec.profiles import BASES, IDLE
 from leeward.spec.sizes import parse_size
 from leeward.wire import fields
 
@@ -256,6 +256,8 @@ KEYS: dict[str, Key] = {
                                                " ask for less", True),
     "sandbox_lifetime": Key(seconds(0.001, 86400 * 7), "seconds after which a live sandbox ends in any case; a request"
                                                        " can ask for less", True),
+    "idle": Key(one_of(IDLE), '"end", or "sleep": a live sandbox that nobody uses sleeps in place of its end, and wakes by'
+                              " the next call; if it can't it ends, and says why. A request can ask for sleep", True),
     "folder_reserve": Key(size(0), "bytes that stay free in each file system of the host that has a sandbox's writable"
                                    " folder: with less, the sandboxes that can write there end. 0 is no bound. It is"
                                    " for sandboxes that are opened from then on", True),
@@ -346,6 +348,7 @@ QUOTA_KEYS: dict[str, Key] = {
     "connections": Key(whole(0, 65536), "connections at once; 0 is up to max_connections", True),
     "sandboxes": Key(whole(0, 65536), "live sandboxes at once, more are refused; 0 is up to max_sessions", True),
     "snapshot_memory": Key(size(0), "bytes of their snapshots together; 0 is the key of that name", True),
+    "sleep_size": Key(size(0), "bytes of their sandboxes that sleep on disk; 0 is as many as are left free for others", True),
     "folder_reserve": Key(size(0), "bytes that stay free of their sandboxes' writable folders; 0 is the key of that name"
                                    " above, which counts where it is more", True),
 }
@@ -371,6 +374,7 @@ PROFILE_KEYS: dict[str, Key] = {
     "loopback": Key(flag, "as the key of that name above, where given"),
     "terminal": Key(flag, "as the key of that name above, where given"),
     "home": Key(home, 'a path such as "/home/user" that leads to /workspace, and is HOME; "" for the base\'s'),
+    "idle": Key(one_of(("", *IDLE)), "as the key of that name above, where given"),
     "image": Key(image, 'an image of `leeward image`, whose root file system its sandboxes have; "" for the host\'s'
                         " files. With base = \"python\" or \"workdir\""),
     "min": Key(whole(1, 256), "workers that stand while the profile is in use"),

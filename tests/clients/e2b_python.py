@@ -64,7 +64,6 @@ def control():
     assert box.get_host(3000).startswith(f"3000-{box.sandbox_id}.localhost:")
     assert Sandbox.create(idempotency_key="k1").sandbox_id == Sandbox.create(idempotency_key="k1").sandbox_id
     assert "template" in str(raises(SandboxException, Sandbox.create, "none-such"))
-    assert "isn't offered" in str(raises(SandboxException, box.create_snapshot))
     assert other.kill()
     assert box.kill()
     assert not box.kill()
@@ -95,6 +94,57 @@ def paused():
     raises(RateLimitException, box.commands.run, "true")  # wakes it, and is to be sent again
     assert box.pause()
     assert box.kill()
+
+
+def copies():
+    """Files and the state of code are copied, and a snapshot outlives its source; programs aren't, and keep it from that."""
+    box = Interpreter.create(timeout=120, envs={"X": "1"}, metadata={"a": "b"})
+    box.run_code("x = [41]")
+    other = box.create_code_context(cwd="/tmp")
+    box.run_code("y = 7", context=other)
+    box.files.write("a.txt", "kept")
+    running = box.commands.run("sleep 60", background=True)
+    assert "programs aren't copied" in str(raises(SandboxException, box.fork))
+    assert running.kill()
+    one, two = box.fork(count=2, timeout=60)
+    for copy in (one, two):
+        assert "[41, 1]" == copy.run_code("x.append(1)\nx").text
+        assert ("kept", "1\n") == (copy.files.read("a.txt"), copy.commands.run("echo $X").stdout)
+        assert {"a": "b"} == copy.get_info().metadata
+    assert ("7", "7") == tuple(each.run_code("y", context=other).text for each in (box, one))
+    snapshot = box.create_snapshot(name="warm")
+    assert ["warm"] == snapshot.names
+    assert [snapshot.snapshot_id] == [each.snapshot_id for each in Sandbox.list_snapshots(name="warm").next_items()]
+    assert [] == Sandbox.list_snapshots(name="other").next_items()
+    assert "[41]" == box.run_code("x").text
+    for each in (box, one, two):
+        each.kill()
+    made = [Interpreter.create(snapshot.snapshot_id), Interpreter.create("warm", timeout=60), Interpreter.create("warm")]
+    for each in made:
+        assert "[41, 2]" == each.run_code("x.append(2)\nx").text
+        assert "kept" == each.files.read("a.txt")
+    assert snapshot.snapshot_id not in [row.sandbox_id for row in Sandbox.list().next_items()]
+    raises(NotFoundException, Sandbox.connect, snapshot.snapshot_id)
+    assert Sandbox.delete_snapshot(snapshot.snapshot_id)
+    assert not Sandbox.delete_snapshot(snapshot.snapshot_id)
+    assert "template" in str(raises(SandboxException, Interpreter.create, "warm"))
+    assert "[41, 2]" == made[0].run_code("x").text
+    for each in made:
+        each.kill()
+
+
+def sleepers():
+    """One that is to be paused when its time is over is, and goes on by its next call."""
+    box = Interpreter.create(timeout=1, lifecycle={"on_timeout": "pause"})
+    box.run_code("x = 1")
+    query = SandboxQuery(state=[SandboxState.PAUSED])
+    until = time.monotonic() + 60
+    while box.sandbox_id not in [row.sandbox_id for row in Sandbox.list(query=query).next_items()]:
+        assert time.monotonic() < until
+    box.connect(timeout=120)
+    assert 110 < box.get_info().end_at.timestamp() - time.time() < 130
+    assert "1" == box.run_code("x").text
+    box.kill()
 
 
 def commands():

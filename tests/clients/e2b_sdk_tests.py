@@ -35,8 +35,9 @@ max = 32
 
 #: Why tests fail, by what their names or files have.
 ABSENT = {
-    "pause, resume, snapshots and fork aren't offered":
-        r"pause|resum|snapshot|fork|keep_memory|reboots|lifecycle|autoPause",
+    "pauses and snapshots of the files alone aren't offered, and /proc has no id of the boot":
+        r"filesystem.only|keep_memory|keepMemory|reboots",
+    "a sandbox where a program runs isn't paused": r"auto_resume_wakes|long running process|with http server",
     "metadata of files, and what events say of them, aren't offered":
         r"files/(test_)?metadata|xattr|entry.info|network.mounts",
     "changes of the network, rules by address and its proxy aren't offered":

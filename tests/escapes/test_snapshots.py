@@ -245,3 +245,43 @@ def test_c565_a_kernel_that_slept_on_disk_cannot_open_its_state(tmp_path: Path) 
         kernel.execute(code)
         assert "True" == kernel.execute("len(lines) > 0 and len(ways) == 2 * len(lines)").value
         assert "[]" == kernel.execute("[way for way in ways for how in (os.O_RDONLY, os.O_RDWR) if tried(way, how)]").value
+
+
+#: A child that gets a file of 40 MiB, and leaves a process that keeps it: open for nothing, so that no right is needed.
+_KEPT = ("import signal; os.write(answers, facts); tell(answers, 40 << 20); file = given(orders); "
+         "kept = os.open(f'/proc/self/fd/{file}', os.O_PATH); os.close(file); os.close(answers); os.fork() or signal.pause()")
+
+
+def _keeps(box: leeward.Sandbox, kernel: leeward.Kernel, keep: str) -> bool:
+    """Whether 40 MiB more are kept that no snapshot has any more; else its user has too many already."""
+    try:
+        snapshot = kernel.snapshot()
+    except (leeward.Busy, leeward.SnapshotFailed) as refused:
+        return keep == "a descriptor" and "ended" in str(refused)
+    assert "40" == box.kernel(snapshot=snapshot).execute("len(block) >> 20").value
+    snapshot.remove()
+    return True
+
+
+def _rounds(folder: Path, bound: str, keep: str) -> int:
+    """How often that works, of four times; in the end nothing is counted any more."""
+    folder.mkdir()
+    (folder / "config.toml").write_text(f"snapshot_memory = '{bound}'\n")
+    with LiveDaemon(folder, "--config", str(folder / "config.toml")) as daemon:
+        with leeward.Sandbox(socket=daemon.socket, memory="1G") as box:
+            kernel = box.kernel()
+            kernel.execute("import os\nblock = os.urandom(40 << 20)" if keep == "a copy" else forged(_KEPT))
+            rounds = sum(_keeps(box, kernel, keep) for _ in range(4))
+        with leeward.Sandbox(socket=daemon.socket) as box, box.kernel() as kernel:
+            kernel.execute("import os\nblock = os.urandom(50 << 20)")
+            kernel.snapshot()
+    return rounds
+
+
+@pytest.mark.parametrize("keep", ["a copy", "a descriptor"])
+@BY_THE_DAEMON
+def test_c590_what_is_kept_of_snapshots_counts(tmp_path: Path, keep: str) -> None:
+    """As long as a process of a sandbox has it, though the snapshot was removed, or never was."""
+    with control():  # where that is as much as its user may have
+        assert 4 == _rounds(tmp_path / "control", "1G", keep)
+    assert _rounds(tmp_path / "bounded", "100M", keep) in (1, 2)

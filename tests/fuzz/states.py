@@ -13,6 +13,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for those without leeward in their environment
@@ -27,14 +28,15 @@ _ROUND = 200
 
 
 def main(runs: int, seed: int | None = None) -> int:
-    """Load *runs* spoiled states. Returns the exit status."""
+    """Load *runs* spoiled states, or as many as there is time for until an interrupt. Returns the exit status."""
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
     chosen, ends = random.Random(seed), Counter[str]()
-    with tempfile.TemporaryDirectory(prefix="leeward-fuzz-") as folder, LiveDaemon(Path(folder)) as daemon:
+    with (tempfile.TemporaryDirectory(prefix="leeward-fuzz-") as folder, LiveDaemon(Path(folder)) as daemon,
+          suppress(KeyboardInterrupt)):
         for first in range(0, runs, _ROUND):
             _round(daemon, chosen, min(_ROUND, runs - first), ends)
     told = ", ".join(f"{count} {how}" for how, count in ends.most_common())
-    print(f"Loaded {runs} spoiled states, seed {seed}: {told}", file=sys.stderr)
+    print(f"Loaded {ends.total()} spoiled states, seed {seed}: {told}", file=sys.stderr)
     return 0
 
 

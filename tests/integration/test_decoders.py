@@ -1,7 +1,7 @@
 """
 No bytes do harm: 300,000 inputs for each decoder of the daemon that jobs, clients and hosts reach first, and 60,000
-for each other one that is Python, by another seed in each run; and requests to `leeward serve`. tests/fuzz says what must
-hold of them.
+for each other one that is Python, by another seed in each run; and requests to `leeward serve`, and spoiled states of
+kernels. tests/fuzz says what must hold of them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ WEB = {"web bodies", "web forms", "web heads", "bridge frames"}
 IMAGE_RUNS = 1_000_000 if LONG else 10_000
 IMAGES = {"image layers", "image documents"}
 
+#: States that are spoiled and loaded; 40 to 100 ms for each.
+STATE_RUNS = 100_000 if LONG else 150
+
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("side", "runs", "targets"), [
@@ -65,3 +68,15 @@ def test_the_faces_of_serve_stand_hostile_requests() -> None:
     assert 0 == done.returncode, done.stdout[-8000:] + done.stderr[-4000:]
     (counts,) = re.findall(r"^Sent \d+ in \d+ s: \{.*\b200: (\d+), .*400: (\d+)", done.stderr, re.MULTILINE)
     assert all(int(count) > runs // 50 for count in counts), done.stderr  # control: some are good, some aren't
+
+
+@pytest.mark.timeout(6 * 3600)
+@pytest.mark.needs("x86-64", "user-namespaces")
+def test_a_spoiled_state_costs_its_kernel_alone() -> None:
+    done = subprocess.run([sys.executable, FUZZ, "--states", str(STATE_RUNS)], capture_output=True, text=True, check=False)
+
+    assert 0 == done.returncode, done.stdout[-8000:] + done.stderr[-4000:]
+    told = re.search(r"^Loaded (\d+) spoiled states, seed \d+: (.*)$", done.stderr, re.MULTILINE)
+    assert told is not None
+    assert STATE_RUNS == int(told[1]) == sum(map(int, re.findall(r"\d+", told[2])))
+    assert {"go on", "can't be loaded"} <= set(re.findall(r"\d+ ([^,]+)", told[2])), told[2]  # control: of both kinds

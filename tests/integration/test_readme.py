@@ -71,7 +71,7 @@ def test_a_program_of_e2b_s_own_client_works_as_it_is(tmp_path):
 def test_the_recording_is_of_the_same_commands():
     """And the picture is made of it: what it shows is what ran, of which only the seconds differ."""
     recorder = runpy.run_path(str(ROOT / "docs/record_terminal.py"))
-    text = recorder["CAST"].read_text()
+    text = recorder["cast_of"]("first-commands").read_text()
     shown = "".join(data for _, _, data in map(json.loads, text.splitlines()[1:])).replace("\r\n", "\n")
     picture = (ROOT / "docs/first-commands.svg").read_text()
 
@@ -79,6 +79,18 @@ def test_the_recording_is_of_the_same_commands():
     assert recorder["svg"](text) == picture
     assert len(picture) < 200_000
     assert re.search(r"!\[[^]]+\]\(docs/first-commands\.svg\)", README)
+
+
+def test_the_recording_of_the_search_is_of_the_example():
+    recorder = runpy.run_path(str(ROOT / "docs/record_terminal.py"))
+    text = recorder["cast_of"]("tree-search").read_text()
+    shown = "".join(data for _, _, data in map(json.loads, text.splitlines()[1:])).replace("\r\n", "\n")
+    example = (ROOT / "examples/tree_search.py").read_text()
+
+    assert example[example.index("PROGRAM"):] in shown
+    assert "$ python examples/tree_search.py\nopen after looking at 16 states: ([0, 0, 0, 0], " in shown
+    assert recorder["svg"](text) == (ROOT / "docs/tree-search.svg").read_text()
+    assert "(tree-search.svg)" in (ROOT / "docs/snapshots.md").read_text()
 
 
 def test_the_client_s_example_works(reader):

@@ -380,7 +380,8 @@ def test_nodes_package(served, case):
 
 @pytest.mark.needs("node>=18", "sshd")
 def test_nodes_package_by_ssh(daemon, ssh):
-    node("jobs", f"{ssh[1]}{daemon.socket}", "", LEEWARD_SSH=ssh[0])
+    for case in ("jobs", "ports"):
+        node(case, f"{ssh[1]}{daemon.socket}", "", LEEWARD_SSH=ssh[0])
 
 
 # --- ssh --------------------------------------------------------------------------
@@ -442,7 +443,7 @@ def test_ports_come_by_ssh(daemon, ssh, monkeypatch):
             assert sent == b"".join(iter(lambda: made.recv(65536), b""))
     with pytest.raises(leeward.SandboxOver), leeward.Sandbox.attach("a" * 26, socket=where):
         pass
-    begun = next(each.ports for each in over_ssh._forwarded.values() if each.ports is not None)
+    begun = next(each.result().ssh for each in over_ssh._ports.values())
     over_ssh.close()  # and so does what runs at the other end
     assert 0 == begun.returncode
 

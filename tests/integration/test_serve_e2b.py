@@ -55,7 +55,7 @@ def as_client(served, *argv, patience=110, **more):
 
 
 @pytest.mark.needs("client-e2b")
-@pytest.mark.parametrize("case", ["control", "paused", "commands", "files", "code", "asynchronous"])
+@pytest.mark.parametrize("case", ["control", "paused", "copies", "sleepers", "commands", "files", "code", "asynchronous"])
 def test_the_python_clients_work_as_they_are(served, case):
     as_client(served, client_python("e2b"), "-W", "ignore", str(ROOT / "tests/clients/e2b_python.py"), case)
 
@@ -201,6 +201,35 @@ def test_a_server_that_starts_anew_has_forgotten_nothing(daemon, tmp_path):
         with second.asked("POST", "/execute", {"code": "1", "context_id": "context-99"}, "", **shows(box)) as response:
             assert 404 == response.status
         assert 204 == second.ask("DELETE", f"/sandboxes/{box['sandboxID']}")[0]
+
+
+def test_a_snapshot_is_its_tenants_and_outlives_the_server(daemon, tmp_path):
+    """Another tenant's guess is answered as what doesn't exist."""
+    with Served(daemon.socket, tmp_path, "e2b", "--profile", "e2b") as first:
+        box = opened(first)
+        assert [] == ran(first, box, "x = 1")
+        status, kept = first.ask("POST", f"/sandboxes/{box['sandboxID']}/snapshots", {"name": "warm"})
+        assert (201, ["warm"]) == (status, kept["names"])
+        stranger, name = first.new_token("stranger"), kept["snapshotID"]
+        assert [] == first.ask("GET", "/snapshots", token=stranger)[1]
+        for template in (name, "warm"):
+            assert 400 == first.ask("POST", "/v2/sandboxes", {"templateID": template}, token=stranger)[0]
+            assert 404 == first.ask("DELETE", f"/templates/{template}", token=stranger)[0]
+        for who in (stranger, first.token):
+            assert 404 == first.ask("GET", f"/sandboxes/{name}", token=who)[0]
+            assert 404 == first.ask("DELETE", f"/sandboxes/{name}", token=who)[0]
+        assert 404 == first.ask("POST", f"/sandboxes/{box['sandboxID']}/fork", {}, token=stranger)[0]
+        for count in (0, 21, "2"):
+            assert 400 == first.ask("POST", f"/sandboxes/{box['sandboxID']}/fork", {"count": count})[0]
+    with first.again() as second:
+        status, made = second.ask("POST", "/v2/sandboxes", {"templateID": "warm"})
+        assert 201 == status
+        assert ["1"] == ran(second, made, "x")
+        assert 501 == second.ask("POST", f"/sandboxes/{box['sandboxID']}/fork", {})[0]
+        for each in (box, made):
+            assert 204 == second.ask("DELETE", f"/sandboxes/{each['sandboxID']}")[0]
+        assert 204 == second.ask("DELETE", f"/templates/{name}")[0]
+        assert [] == second.ask("GET", "/snapshots")[1]
 
 
 def test_each_call_is_a_line_with_its_tenant(daemon, tmp_path):

@@ -64,6 +64,32 @@ def test_an_idle_one_sleeps_if_it_shall(daemon: LiveDaemon) -> None:
         box.close()
 
 
+@pytest.mark.parametrize(("config", "sleeps", "ends"), [
+    ('idle = "sleep"\n[profiles.short]\nbase = "python"\nidle = "end"\n', "python", "short"),
+    ('[profiles.long]\nbase = "workdir"\nidle = "sleep"\n', "long", "python")])
+def test_idle_ones_sleep_where_the_operator_wants_it(tmp_path: Path, config: str, sleeps: str, ends: str) -> None:
+    """In all profiles or in one, and go on by the next call; what can't sleep ends, and says why."""
+    (tmp_path / "config.toml").write_text(f"pool_size = 3\n{config}")
+    with LiveDaemon(tmp_path, "--config", str(tmp_path / "config.toml")) as daemon:
+        boxes = [leeward.Sandbox(socket=daemon.socket, profile=profile, idle=0.2) for profile in (sleeps, sleeps, ends)]
+        kernel = boxes[0].kernel()
+        kernel.execute("x = 1")
+        boxes[1].start(["sleep", "1000"])
+        assert boxes[2].id
+
+        def asleep() -> list[bool]:
+            return [row["asleep"] for row in leeward.Sandbox.list(socket=daemon.socket)]
+
+        poll_until(lambda: [True] == asleep(), "one sleeps, and the others have ended")
+        with pytest.raises(leeward.SandboxOver, match=r"idle.*can't sleep: process 1 .sleep"):
+            boxes[1].info()
+        with pytest.raises(leeward.SandboxOver, match="idle"):
+            boxes[2].info()
+        assert "1" == kernel.execute("x").value
+        for box in boxes:
+            box.close()
+
+
 def test_what_cannot_sleep_says_so(daemon: LiveDaemon, tmp_path: Path) -> None:
     """And is as it was."""
     with leeward.Sandbox(socket=daemon.socket) as box, box.kernel() as kernel:

@@ -103,16 +103,18 @@ class DoorNodes:
                 await box.id()
             yield box
 
-    async def open(self, **options: Any) -> tuple[AsyncSandbox, str]:
-        """A new sandbox, and its id here."""
-        box = (AsyncSandbox(socket=self._socket, retry_busy=False, **options) if self.fleet is None
-               else self.fleet.sandbox(**options))
+    async def open(self, beside: tuple[AsyncSandbox, str] | None = None, **options: Any) -> tuple[AsyncSandbox, str]:
+        """A new sandbox, and its id here; on the node of the one that it is *beside*."""
+        box = (AsyncSandbox(socket=self._socket if beside is None else beside[0].socket, retry_busy=False, **options)
+               if self.fleet is None or beside is not None else self.fleet.sandbox(**options))
         try:
             with _told():
                 found = await box.id()
         except BaseException:
             await box.close()
             raise
+        if beside is not None:
+            return box, found + beside[1][LETTERS:]
         node, _, number = found.rpartition("/")
         return box, number + (mark_of(node) if self.fleet is not None else "")
 

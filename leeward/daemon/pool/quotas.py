@@ -26,6 +26,7 @@ class Quota:
     connections: int = 0  # at once
     sandboxes: int = 0  # live ones at once
     snapshot_memory: int = 0  # bytes of the user's snapshots, if that isn't what all others may have
+    sleep_size: int = 0  # bytes of the user's sandboxes that sleep on disk, if that isn't a part of what is free
     folder_reserve: int = 0  # bytes that stay free where the user's sandboxes can write, if that is more than for all
 
 
@@ -45,6 +46,13 @@ class Quotas:
         if found is not None:
             return found
         return NONE if user in self.exempt else self.others
+
+    def leaves(self, user: int, own: int, left: int, bound: int = 0) -> bool:
+        """
+        Whether *user* may have *own* of what all users share while *left* are left: no more than *bound*, or, if that is 0,
+        than are left, so that who comes next always finds room. Those in *exempt* may have all.
+        """
+        return own <= bound if bound else user in self.exempt or own <= left
 
     def guest(self, user: int) -> bool:
         """Whether *user* has to leave workers to others."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from leeward._native.memfd import memory_file
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.pool.begin import WarmCode
@@ -81,7 +82,7 @@ class Warming:
             self._end(why)
             return
         # The state can't be larger than the memory of the sandbox, which its limit bounds.
-        dump = self._dump = Dump(self._reactor, lambda _size: None, self._dumped)
+        dump = self._dump = Dump(self._reactor, lambda _size: memory_file("leeward_snapshot"), self._dumped)
         try:
             dump.begin(lease.held)
             lease.ask(LiveCaller(Job(code=b"", limits=self._limits), self._answered), TakeWarmTurn)

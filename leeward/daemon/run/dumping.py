@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward._native.memfd import memory_file, seal
+from leeward._native.memfd import seal
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
@@ -66,15 +66,15 @@ class KernelState:
 
 class Dump:
     """
-    One dump. *admit* is called with the bytes that the file and the facts will take, and may raise a LeewardError; *done*,
-    once, with the state or the reason why there is none.
+    One dump. *new_file* is called with the bytes that the file and the facts will take, and returns the empty memory file,
+    or raises a LeewardError; *done*, once, with the state or the reason why there is none.
     """
 
     costs = "job"
 
-    def __init__(self, reactor: Reactor, admit: Callable[[int], None],
+    def __init__(self, reactor: Reactor, new_file: Callable[[int], int],
                  done: Callable[[KernelState | SnapshotFailed], None]) -> None:
-        self._reactor, self._admit = reactor, admit
+        self._reactor, self._new_file = reactor, new_file
         self._done: Callable[[KernelState | SnapshotFailed], None] | None = done
         self._orders: _socket.socket | None = None
         self._memory: ZygoteMemory | None = None
@@ -197,9 +197,8 @@ class Dump:
     def _begin_file(self, most: int) -> None:
         if not most or most % os.sysconf("SC_PAGESIZE"):
             raise PeerError("the state's size isn't one of pages")
-        self._admit(most + self._told)  # what it tells may be more than its pages
+        self._file = self._new_file(most + self._told)  # what it tells may be more than its pages
         self._most = most
-        self._file = memory_file("leeward_snapshot")
         os.ftruncate(self._file, most)
         self._make()
 

@@ -14,10 +14,10 @@ import functools
 import hashlib
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from leeward._native._shim import ffi
-from leeward._native.memfd import memory_file, seal
+from leeward._native.memfd import seal
 from leeward.daemon.run.dumping import KernelState, end_file, facts_of
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.errors import BadRequest, PeerError, SnapshotFailed
@@ -75,13 +75,18 @@ class Arriving:
         self.size, self.made = sum(sizes), made
         self._sizes, self._at = sizes, 0
         self._files: list[int] = []
+
+    def begin(self, new_file: Callable[[int], int]) -> None:
+        """Have a file for each of the sizes, which *new_file* makes."""
         try:
-            self._files += (memory_file("leeward_snapshot") for _ in sizes)
-            for fd, size in zip(self._files, sizes, strict=True):
-                os.ftruncate(fd, size)
-        except OSError as error:
+            for size in self._sizes:
+                self._files.append(new_file(size))
+                os.ftruncate(self._files[-1], size)
+        except BaseException as error:
             self.close()
-            raise SnapshotFailed(f"its memory: {error.strerror}") from error
+            if isinstance(error, OSError):
+                raise SnapshotFailed(f"its memory: {error.strerror}") from error
+            raise
 
     def add(self, data: bytes) -> int:
         """Take the next bytes, and return how many are missing; BadRequest if there are too many."""
@@ -97,7 +102,7 @@ class Arriving:
     def state(self) -> KernelState:
         """The whole snapshot's state, whose files aren't ours any more."""
         (state, rest), self._files = self._files, []
-        memory = ZygoteMemory(rest)
+        memory = ZygoteMemory(rest, is_counted=True)
         for fd in (state, rest):
             seal(fd, fcntl.F_SEAL_WRITE)
         seal(rest, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)

@@ -9,6 +9,7 @@ given back.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from leeward.base.dataclass import dataclass, replace
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import Reactor, Timer
 from leeward.daemon.sandboxes import importing
+from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.daemon.sandboxes.mounting import Mounting, Mounts
 from leeward.daemon.sandboxes.parting import KEPT_S, Parting
 from leeward.daemon.sandboxes.registry import Reason, Registry, RegistryEntry, State
@@ -26,8 +28,9 @@ from leeward.daemon.sandboxes.retiring import Retiring
 from leeward.daemon.sandboxes.sandbox import LiveSandbox
 from leeward.daemon.sandboxes.sleep_folder import Asleep, SleepFolder
 from leeward.daemon.sandboxes.sleeping import Sleep, SleepStage
-from leeward.daemon.sandboxes.snapshots import Snapshots
+from leeward.daemon.sandboxes.snapshots import Leaves, Snapshots, all_of_it
 from leeward.daemon.sandboxes.terms import SandboxFacts, SandboxTerms
+from leeward.daemon.sandboxes.user_turns import UserTurns
 from leeward.daemon.worker.opener import Opener
 from leeward.errors import Bug, Busy, LeewardError, Refused, RequestRejected, SandboxOver, told
 from leeward.spec.sandbox import View
@@ -35,12 +38,15 @@ from leeward.spec.sandbox import View
 if TYPE_CHECKING:
     from leeward.daemon.pool.pool import Pool
     from leeward.daemon.pool.sessions import Seat
+    from leeward.daemon.run.dumping import KernelState
     from leeward.daemon.telling.events import EventBook
 
 #: Terminals of one user's sandboxes together. File systems made in user namespaces share 3,072 on a host with the
 #: kernel's defaults (kernel.pty.max less kernel.pty.reserve), so a dozen users may have as many.
 MOST_TERMINALS_OF_USER = 256
 
+#: Sandboxes of one user that fall asleep at once.
+MOST_FALLING = 4
 _NO_SLEEP = "it couldn't sleep"
 
 #: Bytes of unread input of one user's started processes, which outlive their requests.
@@ -69,15 +75,15 @@ class LiveSandboxes:
     """
     Opens, finds and ends the sandboxes of all users. *own* returns the places of the host that no sandbox is given,
     *reserve* the bytes that stay free in file systems to which a user's sandboxes can write, *snapshots* the bytes that a
-    user's snapshots may take, *snapshot_idle* the seconds after which an unused one is removed. `seated` is called with
-    the number of each sandbox's runner, its id, and its client's settings for egress.
+    user's snapshots may take, *snapshot_idle* the seconds after which an unused one is removed; *leaves* is `Snapshots`'s.
+    `seated` is called with the number of each sandbox's runner, its id, and its client's settings for egress.
     """
 
     def __init__(self, reactor: Reactor, pool: Pool, terms: Callable[[], SandboxTerms],
                  wall: Callable[[], float] = time.time, own: Callable[[], Sequence[str]] = tuple,
                  book: EventBook | None = None, reserve: Callable[[int], int] = lambda _user: 0,
                  snapshots: Callable[[int], int] = lambda _user: 0,
-                 snapshot_idle: Callable[[], float] = lambda: 3600.0) -> None:
+                 snapshot_idle: Callable[[], float] = lambda: 3600.0, leaves: Leaves = all_of_it) -> None:
         self._reactor, self._pool, self._terms, self._wall = reactor, pool, terms, wall
         self._book = book
         self.reactor, self.now = reactor, reactor.now
@@ -85,7 +91,9 @@ class LiveSandboxes:
         self.seated: Callable[[int, str, Any], None] = lambda _runner, _sandbox, _egress: None
         self._registry: Registry[Held] = Registry(since=wall())
         self._reserve = Reserve(reactor, reserve, lambda name, why: self._end(name, Reason.FILES, why))
-        self.snapshots = Snapshots(reactor, snapshots, snapshot_idle, wall)
+        self.last_uses = LastUses(reactor)
+        self.snapshots = Snapshots(reactor, self.last_uses, snapshots, snapshot_idle, wall, leaves=leaves)
+        self.falling = UserTurns(MOST_FALLING, reactor.soon)
         self._timer: Timer | None = None
         self._input: dict[int, int] = {}
         self.sleepers: SleepFolder | None = None  # where sleeping sandboxes are, if not in memory
@@ -247,14 +255,14 @@ class LiveSandboxes:
         if not entry.sandbox.sleeps:
             return False
 
-        def answered(why: Refused | None) -> None:
+        def answered(why: LeewardError | None) -> None:
             if why is not None:
                 self._end(entry.name, Reason.IDLE, str(why), recorded=_NO_SLEEP)
 
         try:
             self.pause(entry, answered)
-        except LeewardError:
-            return False
+        except LeewardError as error:
+            answered(error)
         return True
 
     # --- finding --------------------------------------------------------------------
@@ -445,7 +453,7 @@ class LiveSandboxes:
             self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
                     self._reserve.close, self.opener.close, self.snapshots.close,
-                    *([] if self.sleepers is None else [self.sleepers.close]))
+                    *([] if self.sleepers is None else [self.sleepers.close]), self.last_uses.close)
 
 
 def _silent(_event: str, **_fields: object) -> None:
@@ -458,11 +466,28 @@ class Bed:
     def __init__(self, desk: LiveSandboxes, entry: SandboxEntry) -> None:
         self._desk, self._entry = desk, entry
 
-    def admit(self, size: int) -> None:
-        self._desk.snapshots.admit(self._entry.user, size)
+    def enter_turn(self, later: Callable[[], None]) -> bool:
+        return self._desk.falling.enter(self._entry.user, later)
 
-    def give_back(self, size: int) -> None:
-        self._desk.snapshots.give_back(self._entry.user, size)
+    def leave_turn(self, later: Callable[[], None]) -> None:
+        self._desk.falling.leave(self._entry.user, later)
+
+    def new_file(self, size: int) -> int:
+        return self._desk.snapshots.new_file(self._entry.user, size)
+
+    def resize(self, fd: int, size: int) -> None:
+        self._desk.snapshots.resize(fd, size)
+
+    def count(self, states: Sequence[KernelState]) -> None:
+        """Count what a waking sandbox maps, on disk or in memory, until nobody has it. Busy if that can't be told."""
+        user, desk = self._entry.user, self._desk
+        for state in states:
+            if state.memory is not None and state.memory.is_counted:
+                desk.snapshots.count(user, state.memory.fd, state.memory.size)
+            if os.fstat(state.fd).st_nlink and desk.sleepers is not None:
+                desk.sleepers.count(user, state.fd, state.size)
+            else:
+                desk.snapshots.count(user, state.fd, state.size)
 
     def leave(self) -> None:
         held = self._entry.sandbox
@@ -472,7 +497,7 @@ class Bed:
     def put(self, what: Asleep, done: Callable[[Exception | None], None]) -> bool:
         sleepers = self._desk.sleepers
         if sleepers is not None:
-            sleepers.put(self._entry.name, self._desk.record(self._entry), what, done)
+            sleepers.put(self._entry.name, self._entry.user, self._desk.record(self._entry), what, done)
         return sleepers is not None
 
     def get(self, done: Callable[[Asleep | Exception], None]) -> None:

@@ -1,9 +1,10 @@
 """
 The end of a daemon that has a folder for sleeping sandboxes: each is put to sleep, for the daemon that comes next.
 
-Theory of operation. One after the other, so that the memory of one is on disk before the next one's is taken; but one that
-takes long keeps those of its own user waiting alone. What does something is tried again: code that runs has the time of any
-drain, and is then interrupted, as by a person. What can't sleep, or isn't asleep when all time is over, ends.
+Theory of operation. One after the other, the users by turns, so that the memory of one is on disk before the next one's is
+taken; but one that takes long keeps those of its own user waiting alone. What does something is tried again: code that runs
+has the time of any drain, and is then interrupted, as by a person. What can't sleep, or isn't asleep when all time is over,
+ends.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.barrier import in_any_case
@@ -47,7 +49,10 @@ class Retiring:
         self._timer: Timer | None = None
 
     def begin(self) -> None:
-        self._left.extend(self._desk.all())
+        users: dict[int, list[SandboxEntry]] = {}
+        for entry in self._desk.all():
+            users.setdefault(entry.user, []).append(entry)
+        self._left.extend(entry for row in zip_longest(*users.values()) for entry in row if entry is not None)
         self._reactor.soon(self._next)
 
     def stop(self) -> None:

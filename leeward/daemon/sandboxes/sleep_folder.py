@@ -32,6 +32,8 @@ from leeward.base.dataclass import dataclass, replace
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.run.dumping import HOLE, KernelState, close_file, end_file
+from leeward.daemon.sandboxes.last_uses import LastUses
+from leeward.daemon.sandboxes.snapshots import Leaves, all_of_it
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.errors import Busy, SnapshotFailed
 from leeward.isolation import ownership
@@ -107,11 +109,19 @@ class _Thread:
         self._orders.put(None)
 
 
-class SleepFolder:
-    """The sleeping sandboxes in *folder*, which may have *most* bytes. BadRequest, OSError if it can't be used."""
+#: Bytes, and the user for whom they count.
+Share = tuple[int, int]
 
-    def __init__(self, reactor: Reactor, folder: str, most: Callable[[], int]) -> None:
-        self._reactor, self._folder, self._most = reactor, folder, most
+
+class SleepFolder:
+    """
+    The sleeping sandboxes in *folder*, which may have *most* bytes, of which *leaves* holds users to their part. BadRequest,
+    OSError if it can't be used.
+    """
+
+    def __init__(self, reactor: Reactor, uses: LastUses, folder: str, most: Callable[[], int],
+                 leaves: Leaves = all_of_it) -> None:
+        self._reactor, self._uses, self._folder, self._most, self._leaves = reactor, uses, folder, most, leaves
         os.makedirs(folder, mode=0o700, exist_ok=True)
         ownership.check(folder, "sleep_folder")
         self._lock = os.open(os.path.join(folder, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -120,11 +130,13 @@ class SleepFolder:
         except OSError:
             os.close(self._lock)
             raise
-        self._sizes: dict[str, tuple[int]] = {}  # of sandboxes, by their ids
+        self._sizes: dict[str, Share] = {}  # of sandboxes, by their ids
+        self._woken: dict[int, Share] = {}  # files that kernels have mapped, though their names are gone
         self._users: dict[str, set[str]] = {}  # of a zygote's memory, by its hash: the writer's own
-        #: Bytes of zygotes' memory by its hash, and of sandboxes' heads by their ids; changed by the writer alone.
-        self._kept: dict[str, int] = {}
-        self._heads: dict[str, int] = {}
+        #: Zygotes' memory by its hash, which counts for who brought it, and sandboxes' heads by their ids; changed by the
+        #: writer alone.
+        self._kept: dict[str, Share] = {}
+        self._heads: dict[str, Share] = {}
         self._memories: WeakValueDictionary[str, ZygoteMemory] = WeakValueDictionary()
         self._said: deque[Callable[[], None]] = deque()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -153,23 +165,27 @@ class SleepFolder:
         Anything else is removed.
         """
         found: list[tuple[str, Mapping[str, Any] | SnapshotFailed]] = []
-        others = []
+        others, memories = [], []
+        owners: dict[str, int] = {}
         for entry in os.listdir(self._folder):
             name, is_sleeper = entry.removesuffix(_SLEEPER), entry.endswith(_SLEEPER)
             if is_sleeper and len(name) == ID_LENGTH and set(name) <= set(ID_ALPHABET):
                 try:
                     head = _read_head(self._path(name))
-                    size = head["files"] + sum(kernel["size"] for kernel in head["kernels"])
-                    self._heads[name] = os.stat(os.path.join(self._path(name), _HEAD)).st_size
+                    size, user = head["files"] + sum(kernel["size"] for kernel in head["kernels"]), head["record"]["user"]
+                    self._heads[name] = os.stat(os.path.join(self._path(name), _HEAD)).st_size, user
                     self._note(name, head)
+                    owners.update((kernel["memory"], user) for kernel in head["kernels"])
                     found.append((name, head["record"]))
-                    self._sizes[name] = size,
+                    self._sizes[name] = size, user
                 except (OSError, ValueError, KeyError, TypeError) as error:
                     found.append((name, SnapshotFailed(f"its file can't be used: {error}")))
             elif entry.startswith(_MEMORY) and not entry.endswith(_PART):
-                self._kept[entry.removeprefix(_MEMORY)] = os.stat(os.path.join(self._folder, entry)).st_size
+                memories.append(entry.removeprefix(_MEMORY))
             elif entry != _LOCK:
                 others.append(entry)
+        for digest in memories:
+            self._kept[digest] = os.stat(self._memory_path(digest)).st_size, owners.get(digest, -1)
         self._writer.order(partial(self._tidy, others), nothing)
         return found
 
@@ -195,11 +211,12 @@ class SleepFolder:
 
     # --- writing --------------------------------------------------------------------
 
-    def put(self, name: str, record: Mapping[str, Any], what: Asleep, done: Callable[[Exception | None], None]) -> None:
-        """Write the sandbox *name*; *done* is called once it is in the folder, or with why it isn't. Busy without room."""
-        self._check_room(what.bytes)
+    def put(self, name: str, user: int, record: Mapping[str, Any], what: Asleep,
+            done: Callable[[Exception | None], None]) -> None:
+        """Write a sandbox of *user*'s; *done* is called once it is in the folder, or with why it isn't. Busy without room."""
+        self._check_room(user, what.bytes)
         own = what.copy()
-        size = self._sizes[name] = what.bytes,
+        size = self._sizes[name] = what.bytes, user
 
         def written(error: Exception | None) -> None:
             own.close()
@@ -207,34 +224,45 @@ class SleepFolder:
                 del self._sizes[name]
             done(error)
 
-        self._writer.order(partial(self._write, name, record, own), written)
+        self._writer.order(partial(self._write, name, user, record, own), written)
 
-    def _check_room(self, size: int) -> None:
+    def count(self, user: int, fd: int, size: int) -> None:
+        """Count a file of a sandbox that wakes, unless it is counted already, until nobody has it. Busy if none can tell."""
+        self._woken.setdefault(self._uses.watch(fd, self._let_go), (size, user))
+
+    def _let_go(self, number: int) -> None:
+        del self._woken[number]
+
+    def _check_room(self, user: int, size: int) -> None:
         # Each is read in one step, for two threads ask.
-        used = sum(size for size, in [*self._sizes.values()]) + sum(self._kept.values()) + sum(self._heads.values())
-        if used + size > self._most():
-            raise Busy(f"sleeping sandboxes take {size_text(used)} of the disk already, and may take"
-                       f" {size_text(self._most())} (sleep_size)")
+        rows = [row for each in (self._sizes, self._kept, self._heads, self._woken) for row in [*each.values()]]
+        used, most = sum(size for size, _ in rows), self._most()
+        if used + size > most:
+            raise Busy(f"sleeping sandboxes take {size_text(used)} of the disk already, and may take {size_text(most)}"
+                       " (sleep_size)")
+        own = sum(size for size, owner in rows if owner == user)
+        if not self._leaves(user, own + size, most - used - size):
+            raise Busy(f"sleeping sandboxes of yours take {size_text(own)} of the disk, and the rest is others' (sleep_size)")
 
-    def _write(self, name: str, record: Mapping[str, Any], what: Asleep) -> None:
+    def _write(self, name: str, user: int, record: Mapping[str, Any], what: Asleep) -> None:
         part = self._path(name) + _PART
         try:
             os.mkdir(part, 0o700)
             kernels = []
             for number, state in what.states.items():
-                digest = "" if state.memory is None else self._keep_memory(state.memory)
+                digest = "" if state.memory is None else self._keep_memory(user, state.memory)
                 _write_file(os.path.join(part, str(number)), state.fd, state.size, hole=HOLE)
                 kernels.append({"number": number, "size": state.size, "python": state.python,
                                 "packages": dict(state.packages), "lost": list(state.lost), "memory": digest})
             _write_file(os.path.join(part, _FILES), what.files, what.size)
             head = {"format": _FORMAT, "record": record, "kernels": kernels, "files": what.size}
             told = json.dumps(head, ensure_ascii=False).encode("utf-8", "surrogatepass")
-            self._check_room(len(told))
+            self._check_room(user, len(told))
             if len(told) > _MOST_HEAD:
                 raise SnapshotFailed("what is told of it is too long")
             with open(os.open(os.path.join(part, _HEAD), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
                 file.write(told)
-            self._heads[name] = len(told)
+            self._heads[name] = len(told), user
             os.rename(part, self._path(name))
         except BaseException:
             self._heads.pop(name, None)
@@ -242,7 +270,7 @@ class SleepFolder:
             raise
         self._note(name, head)
 
-    def _keep_memory(self, memory: ZygoteMemory) -> str:
+    def _keep_memory(self, user: int, memory: ZygoteMemory) -> str:
         if not memory.digest:
             hashed = hashlib.sha256()
             for offset in range(0, memory.size, _PIECE):
@@ -250,7 +278,7 @@ class SleepFolder:
             memory.digest = hashed.hexdigest()
         self._memories.setdefault(memory.digest, memory)
         if memory.digest not in self._kept:
-            self._check_room(memory.size)
+            self._check_room(user, memory.size)
             path = self._memory_path(memory.digest)
             try:
                 _write_file(path + _PART, memory.fd, memory.size)
@@ -258,7 +286,7 @@ class SleepFolder:
             except BaseException:
                 _remove(path + _PART)
                 raise
-            self._kept[memory.digest] = memory.size
+            self._kept[memory.digest] = memory.size, user
         return memory.digest
 
     def remove(self, name: str) -> None:
@@ -307,7 +335,7 @@ class SleepFolder:
             with open(self._memory_path(digest), "rb", buffering=0) as file:
                 fd = _in_memory(file.fileno(), os.fstat(file.fileno()).st_size, "leeward_zygote")
             seal(fd, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-            found = self._memories[digest] = ZygoteMemory(fd)
+            found = self._memories[digest] = ZygoteMemory(fd, is_counted=True)
             found.digest = digest
         return found
 

@@ -1,12 +1,13 @@
 """
 A sandbox that sleeps: its kernels' states and its files are kept by the daemon, and it has no process and no worker.
 
-Theory of operation. It falls asleep if it has nothing but kernels at rest and files of its own: their states are taken one
-after the other, as snapshots are, then a porter gives the files, then its processes end. Until then a failure leaves it as
-it was. The first request about it wakes it, and is refused as busy for the milliseconds that this takes: a worker is had
-as at the opening, a porter makes the files, and the kernels begin as copies, whose random numbers go on. A kernel that
-can't begin again is lost, as it says; without its files the sandbox is over. What is kept counts as its user's snapshots,
-until it is on disk, if the daemon has a folder for that. If it can't be written it stays in memory.
+Theory of operation. It falls asleep if it has nothing but kernels at rest and files of its own: when it is its turn among
+its user's, their states are taken one after the other, as snapshots are, then a porter gives the files, then its processes
+end. Until then a failure leaves it as it was. The first request about it wakes it, and is refused as busy for the
+milliseconds that this takes: a worker is had as at the opening, a porter makes the files, and the kernels begin as copies,
+whose random numbers go on. A kernel that can't begin again is lost, as it says; without its files the sandbox is over.
+What is kept counts as its user's snapshots, until it is on disk, if the daemon has a folder for that. If it can't be
+written it stays in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leeward._native.memfd import memory_file
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.run.dumping import Dump, KernelState, close_file
@@ -58,12 +58,14 @@ class Sleep:
         self._begin(reactor, sandbox, bed, answered)
         sandbox.held = True
         self._left = [number for number, kernel in sandbox.kernels.items() if kernel.lives]
+        self._in_turn = True
         try:
-            self._take_next()
+            if bed.enter_turn(self._take_later):
+                self._take_next()
         except BaseException as error:
             sandbox.held = False
             self._forget_caller()
-            self._let_go()
+            in_any_case(self._leave_turn, self._let_go)
             if isinstance(error, OSError):
                 raise Busy(f"it can't sleep now: {told(error)}") from error
             raise
@@ -76,7 +78,8 @@ class Sleep:
         self.on_disk = self._is_put = self._is_written = False
         self._place: LiveRunner | None = None  # of one that wakes, and waits for what is on disk
         self._states: dict[int, KernelState] = {}
-        self._admitted = self._size = 0
+        self._size = 0
+        self._in_turn = False
         self._files = self._pipe = -1
         self._given = False
         self._dump: Dump | None = None
@@ -86,6 +89,15 @@ class Sleep:
 
     # --- falling asleep -------------------------------------------------------------
 
+    def _take_later(self) -> None:
+        if self.stage is SleepStage.FALLING:
+            self._going_on(self._take_next)
+
+    def _leave_turn(self) -> None:
+        if self._in_turn:
+            self._in_turn = False
+            self._bed.leave_turn(self._take_later)
+
     def _take_next(self) -> None:
         kernel = None
         while self._left and kernel is None:
@@ -94,12 +106,8 @@ class Sleep:
         if kernel is None:
             self._take_files()
             return
-        self._dump = Dump(self._reactor, self._admit, partial(self._taken, number))
+        self._dump = Dump(self._reactor, self._bed.new_file, partial(self._taken, number))
         kernel.snapshot(Job(code=b"", limits=self._sandbox.facts.limits), self._dump)
-
-    def _admit(self, size: int) -> None:
-        self._bed.admit(size)
-        self._admitted += size
 
     def _taken(self, number: int, made: KernelState | SnapshotFailed) -> None:
         self._dump = None
@@ -116,7 +124,7 @@ class Sleep:
             self._stay(error if isinstance(error, Refused) else SnapshotFailed(str(error)))
 
     def _take_files(self) -> None:
-        self._files = memory_file("leeward_files")
+        self._files = self._bed.new_file(0)
         self._pipe, write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._pipe, False)
         try:
@@ -137,8 +145,8 @@ class Sleep:
             self._close_pipe()
             self._check_files()
             return
-        self._admit(len(data))
         self._size += len(data)
+        self._bed.resize(self._files, self._size)
         if self._size > self._sandbox.facts.limits.files + _BESIDE:
             raise SnapshotFailed("its files are more than its folders hold")
         while data:
@@ -182,7 +190,7 @@ class Sleep:
 
     def _fallen(self) -> None:
         """It sleeps; for requests that came meanwhile it wakes."""
-        self._answer(None)
+        in_any_case(self._leave_turn, partial(self._answer, None))
         if self._awaited and self.stage is SleepStage.ASLEEP:
             first = self._awaited.pop(0)
             try:
@@ -201,7 +209,7 @@ class Sleep:
         if self.stage is not SleepStage.FALLING:
             return
         self.stage, self._sandbox.held = SleepStage.OVER, False
-        in_any_case(self._let_go, self._bed.woken, partial(self._answer, why),
+        in_any_case(self._leave_turn, self._let_go, self._bed.woken, partial(self._answer, why),
                     partial(self._tell, Busy("the sandbox didn't fall asleep", retry_after=0.0)))
 
     def _answer(self, why: Refused | None) -> None:
@@ -216,13 +224,11 @@ class Sleep:
         """Free what is kept."""
         states, self._states = self._states, {}
         files, self._files = self._files, -1
-        admitted, self._admitted = self._admitted, 0
         dump, self._dump = self._dump, None
         cancel, self._cancel = self._cancel, nothing
         in_any_case(cancel, self._close_pipe, *([] if dump is None else [dump.give_up]),
                     *(partial(close_file, state.fd, state.size) for state in states.values()),
-                    *([partial(close_file, files, self._size)] if files >= 0 else []),
-                    partial(self._bed.give_back, admitted))
+                    *([partial(close_file, files, self._size)] if files >= 0 else []))
 
     # --- waking -----------------------------------------------------------------------
 
@@ -298,8 +304,9 @@ class Sleep:
     def _enter(self) -> None:
         place, self._place = self._place, None
         assert place is not None
-        self._sandbox.place(place)
         try:
+            self._bed.count(list(self._states.values()))
+            self._sandbox.place(place)
             os.lseek(self._files, 0, os.SEEK_SET)
             self._cancel = self._sandbox.carry({"order": "take"}, [self._files], self._made, COPY_S).cancel
         except (LeewardError, OSError) as error:
@@ -337,7 +344,8 @@ class Sleep:
         """The sandbox is over, for this daemon at least: what is on disk may be *kept*."""
         self.stage = SleepStage.OVER
         over = Busy("the sandbox is over")
-        in_any_case(self._let_go, *([self._bed.remove] if self._is_put and not (kept and self.on_disk) else []),
+        in_any_case(self._leave_turn, self._let_go,
+                    *([self._bed.remove] if self._is_put and not (kept and self.on_disk) else []),
                     partial(self._answer, over), partial(self._tell, over))
 
     def broken(self, error: Exception) -> None:

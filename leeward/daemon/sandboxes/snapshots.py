@@ -2,8 +2,8 @@
 The snapshots of all users: sealed memory files, which belong to a user and outlive the sandbox that they were taken in.
 
 A snapshot is found by its id together with its user, as a sandbox is. Bytes are counted for their user from when they are
-admitted, and given back when the snapshot is removed, or was unused for long; copies that have mapped its pages keep
-these, which are then counted nowhere but in the daemon's group.
+admitted until nobody has the file: a snapshot that was removed still counts while a copy has its pages mapped, and so does
+what a process of a sandbox has kept of a dump that failed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from leeward._native.memfd import memory_file
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import Reactor, Timer
 from leeward.daemon.run.dumping import KernelState, close_file
 from leeward.daemon.sandboxes.importing import PATIENCE_S, Arriving
+from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.errors import Busy, SnapshotFailed
 from leeward.spec.sizes import size_text
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
@@ -29,6 +31,10 @@ MOST_SNAPSHOTS, MOST_OF_ALL = 64, 512
 _PART = 0.5
 #: Dumps of one user at once: each has a process that copies memory.
 MOST_DUMPS = 4
+#: Files of one user that still have bytes somewhere: each takes a watch of the host's.
+_MOST_FILES = 4096
+#: Seconds for which a request that finds no room waits for files that are being closed.
+_FREED_S = 0.02
 
 
 @dataclass(slots=True)
@@ -61,17 +67,31 @@ class SnapshotEntry:
         return {"snapshot": self.name, "size": self.state.size, "made": self.made, "python": self.state.python}
 
 
+#: Whether a user may have so many of what all users share while so many are left.
+Leaves = Callable[[int, int, int], bool]
+
+
+def all_of_it(_user: int, _own: int, _left: int) -> bool:
+    """For a daemon with one user."""
+    return True
+
+
 class Snapshots:
-    """*most* returns the bytes that a user's snapshots may take, *idle* the seconds after which an unused one is removed."""
+    """
+    *most* returns the bytes that a user's snapshots may take, *idle* the seconds after which an unused one is removed;
+    *leaves* holds users to their part of what there is for all.
+    """
 
     costs = "session"
 
-    def __init__(self, reactor: Reactor, most: Callable[[int], int], idle: Callable[[], float],
-                 wall: Callable[[], float] = time.time, random: Callable[[int], bytes] = os.urandom) -> None:
+    def __init__(self, reactor: Reactor, uses: LastUses, most: Callable[[int], int], idle: Callable[[], float],
+                 wall: Callable[[], float] = time.time, random: Callable[[int], bytes] = os.urandom,
+                 leaves: Leaves = all_of_it) -> None:
         self._reactor, self._most, self._idle, self._wall, self._random = reactor, most, idle, wall, random
+        self._uses, self._leaves = uses, leaves
         self._room = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") * _PART)
         self._found: dict[str, SnapshotEntry] = {}
-        self._bytes: dict[int, int] = {}  # by user, with those that dumps have been admitted
+        self._files: dict[int, tuple[int, int]] = {}  # that somebody has: their users and bytes, by their numbers
         self._dumps: dict[int, int] = {}
         self._timer: Timer | None = None
         self._arriving: dict[str, tuple[int, Arriving]] = {}  # with their users
@@ -82,32 +102,78 @@ class Snapshots:
         dumps = self._dumps.get(user, 0)
         if dumps >= MOST_DUMPS:
             raise Busy(f"{dumps} snapshots of yours are being taken already")
-        if sum(each.user == user for each in self._found.values()) + dumps >= MOST_SNAPSHOTS:
+        own = sum(each.user == user for each in self._found.values()) + dumps
+        if own >= MOST_SNAPSHOTS:
             raise Busy(f"you have {MOST_SNAPSHOTS} snapshots, all that a user may have: remove one")
-        if len(self._found) + sum(self._dumps.values()) >= MOST_OF_ALL:
-            raise Busy(f"the daemon has {MOST_OF_ALL} snapshots, all that it may have")
+        left = MOST_OF_ALL - len(self._found) - sum(self._dumps.values()) - 1
+        if left < 0 or not self._leaves(user, own + 1, left):
+            raise Busy(f"the daemon has {MOST_OF_ALL - left - 1} snapshots, of {MOST_OF_ALL} that it may have")
         self._dumps[user] = dumps + 1
 
     def end(self, user: int) -> None:
-        _less(self._dumps, user, 1)
+        left = self._dumps.pop(user, 0) - 1
+        if left > 0:
+            self._dumps[user] = left
 
-    def admit(self, user: int, size: int) -> None:
-        """Count *size* bytes for *user*, until `give_back` or `add`; Busy if these are too many."""
-        have, most = self._bytes.get(user, 0), self._most(user)
+    def new_file(self, user: int, size: int) -> int:
+        """
+        Make a memory file, whose *size* bytes count for *user* until nobody has it. The caller owns the descriptor. Busy if
+        these are too many.
+        """
+        self._admit(user, size)
+        fd = memory_file("leeward_snapshot")
+        try:
+            self.count(user, fd, size)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def count(self, user: int, fd: int, size: int) -> None:
+        """Count a file that is there, unless it is counted already, until nobody has it. Busy if that can't be told."""
+        self._files.setdefault(self._uses.watch(fd, self._gone), (user, size))
+
+    def resize(self, fd: int, size: int) -> None:
+        """Count *size* bytes of a file, as of now; Busy if these are too many."""
+        number = self._uses.watch(fd, self._gone)
+        user, before = self._files[number]
+        if size > before:
+            self._admit(user, size - before)
+        self._files[number] = user, size
+
+    def _gone(self, number: int) -> None:
+        del self._files[number]
+
+    def bytes_of(self, user: int) -> int:
+        """The bytes that *user* has, with the memory of each zygote that a snapshot of his keeps."""
+        zygotes = {id(each.state.memory): each.state.memory.size for each in self._found.values()
+                   if each.user == user and each.state.memory is not None and not each.state.memory.is_counted}
+        return sum(size for owner, size in self._files.values() if owner == user) + sum(zygotes.values())
+
+    def _admit(self, user: int, size: int) -> None:
+        """Busy if *size* bytes more are too many."""
+        if self._why_not(user, size):
+            self._uses.wait(_FREED_S)
+        why = self._why_not(user, size)
+        if why:
+            raise Busy(why)
+
+    def _why_not(self, user: int, size: int) -> str:
+        have, most = self.bytes_of(user), self._most(user)
         if have + size > most:
-            raise Busy(f"a snapshot of {size_text(size)} would make {size_text(have + size)} of yours, and"
-                       f" {size_text(most)} are the most (snapshot_memory): remove one")
-        if sum(self._bytes.values()) + size > self._room:
-            raise Busy("the snapshots of all users take as much of this machine's memory as they may")
-        self._bytes[user] = have + size
+            return (f"a snapshot of {size_text(size)} would make {size_text(have + size)} of yours, and"
+                    f" {size_text(most)} are the most (snapshot_memory): remove one, or end its copies")
+        users = {owner for owner, _ in self._files.values()} | {each.user for each in self._found.values()}
+        left = self._room - sum(self.bytes_of(each) for each in users) - size
+        if left < 0 or not self._leaves(user, have + size, left):
+            return "the snapshots of all users take as much of this machine's memory as they may"
+        if sum(owner == user for owner, _ in self._files.values()) >= _MOST_FILES:
+            return f"{_MOST_FILES} states of yours are in use, all that a user may have: end copies of them"
+        return ""
 
-    def give_back(self, user: int, size: int) -> None:
-        _less(self._bytes, user, size)
-
-    def add(self, user: int, state: KernelState, admitted: int) -> SnapshotEntry:
-        """Add a state, which is the registry's from now on; *admitted* bytes were counted for it."""
-        self.give_back(user, admitted)
-        self._count(user, state, 1)
+    def add(self, user: int, state: KernelState) -> SnapshotEntry:
+        """Add a state in a file of `new_file`, which is the registry's from now on."""
+        self.resize(state.fd, state.size)
         return self._keep(self._new_name(), user, state, self._wall())
 
     def _keep(self, name: str, user: int, state: KernelState, made: float) -> SnapshotEntry:
@@ -119,17 +185,13 @@ class Snapshots:
         return "".join(ID_ALPHABET[byte & 31] for byte in self._random(ID_LENGTH))
 
     def begin_import(self, user: int, arriving: Arriving) -> str:
-        """Count *arriving*, which is the registry's from now on, and return its id. Raises as `begin` and `admit`."""
+        """Begin to take *arriving*, and return its id. Raises as `begin` and `new_file`; SnapshotFailed without memory."""
         name = self._new_name()
+        self.begin(user)
         try:
-            self.begin(user)
-            try:
-                self.admit(user, arriving.size)
-            except Busy:
-                self.end(user)
-                raise
-        except Busy:
-            arriving.close()
+            arriving.begin(partial(self.new_file, user))
+        except BaseException:
+            self.end(user)
             raise
         self._arriving[name] = user, arriving
         self._wait_for(name)
@@ -152,7 +214,6 @@ class Snapshots:
             self._wait_for(name)
             return left
         self._drop_import(name)
-        self._count(user, state, 1)
         self._keep(name, user, state, arriving.made)
         return 0
 
@@ -167,8 +228,7 @@ class Snapshots:
 
     def _drop_import(self, name: str) -> None:
         user, arriving = self._arriving.pop(name)
-        in_any_case(partial(self._stop_waiting, name), partial(self.end, user), partial(self.give_back, user, arriving.size),
-                    arriving.close)
+        in_any_case(partial(self._stop_waiting, name), partial(self.end, user), arriving.close)
 
     def get(self, name: str, user: int) -> SnapshotEntry:
         """The snapshot *name* of *user*, used now; SnapshotFailed if the user has none of that name."""
@@ -192,14 +252,7 @@ class Snapshots:
 
     def _drop(self, snapshot: SnapshotEntry) -> None:
         del self._found[snapshot.name]
-        self._count(snapshot.user, snapshot.state, -1)
         close_file(snapshot.state.fd, snapshot.state.size)
-
-    def _count(self, user: int, state: KernelState, sign: int) -> None:
-        """Count a state that comes or goes; with the zygote's memory, if no other one of this user's keeps that."""
-        kept = any(each.user == user and each.state.memory is state.memory for each in self._found.values())
-        size = state.size + (0 if state.memory is None or kept else state.memory.size)
-        _less(self._bytes, user, -sign * size)
 
     def _look_later(self) -> None:
         if self._timer is None and self._found:
@@ -222,10 +275,3 @@ class Snapshots:
         in_any_case(*(partial(self._drop, each) for each in list(self._found.values())),
                     *(partial(self._drop_import, name) for name in list(self._arriving)))
 
-
-def _less(counts: dict[int, int], user: int, by: int) -> None:
-    left = counts.get(user, 0) - by
-    if left:
-        counts[user] = left
-    else:
-        counts.pop(user, None)

@@ -15,7 +15,8 @@ from leeward._native.memfd import memory_file
 from leeward.base.dataclass import dataclass, field
 from leeward.daemon.loop.reactor import Stream
 from leeward.daemon.run.report import LARGE_REPLY, PLACEMENTS, Arena, Report
-from leeward.errors import SHORT, BadRequest
+from leeward.daemon.sandboxes.last_uses import LastUses
+from leeward.errors import SHORT, BadRequest, Busy
 from leeward.spec.outcome import Result
 from leeward.wire.answers import Place, encode_result
 from leeward.wire.bundles import size_of
@@ -296,83 +297,54 @@ class KeptResults:
 
 #: Bytes and files of results that one guest may have; all guests together may have FILES files.
 MOST_LENT, MOST_FILES, FILES = 1 << 30, 1024, 4096
-#: Files of one check, at most; and seconds between two checks that requests for jobs cause, at least.
-_LENT_LOOK, _LENT_LOOK_S = 256, 0.05
 
 
 class LentFiles:
     """
-    Results in memory files that one guest has, or is about to get: `size` bytes count until the guest closes them.
+    Results in memory files that one guest has, or is about to get: `size` bytes count until nobody has the file. The owner
+    and root use their own memory.
 
     The daemon wrote the pages, so the kernel charges them to it for as long as any process holds the file, also by a
-    mapping or in a message on its way. No event reports the last close, but an attempt to take a write lease tells
-    whether the file is open elsewhere (F_SETLEASE in fcntl(2)). So the receiver gets one open file, the daemon keeps
-    another of the same file, both read-only, and tries the lease when the user wants another job. The owner and root
-    use their own memory.
+    mapping or in a message on its way.
     """
 
-    __slots__ = ("_files", "_looked", "size")
+    __slots__ = ("_files", "_uses", "size")
 
-    def __init__(self) -> None:
-        self._files: dict[int, int] = {}  # bytes by our descriptor; the files that were checked last come last
-        self._looked = 0.0
+    def __init__(self, uses: LastUses) -> None:
+        self._uses = uses
+        self._files: dict[int, int] = {}  # bytes by the number of the file's watch
         self.size = 0
 
     def __len__(self) -> int:
         return len(self._files)
 
     def lend(self, arena: Arena) -> bool:
-        """Count *arena*, and reopen it, so that the receiver's open file isn't ours. Returns whether that was possible."""
-        path = f"/proc/self/fd/{arena.fd}"
-        ours = -1
+        """Count *arena*, which gets an open file that can only be read. Returns whether that was possible."""
         try:
-            size = os.fstat(arena.fd).st_blocks * 512
-            ours = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            theirs = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            theirs = os.open(f"/proc/self/fd/{arena.fd}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            if ours >= 0:
-                os.close(ours)
+            return False
+        try:
+            number = self._uses.watch(theirs, self._gone)
+        except Busy:
+            os.close(theirs)
             return False
         os.close(arena.fd)
         arena.fd = theirs
-        self._files[ours] = size
+        self._files[number] = size = os.fstat(theirs).st_blocks * 512
         self.size += size
         return True
 
-    def full(self, now: float) -> bool:
-        """Whether the guest has reached the bound. If it seems so, the files are checked first."""
-        if self._is_full and now >= self._looked + _LENT_LOOK_S:
-            self._looked = now
-            self.look()
+    def _gone(self, number: int) -> None:
+        self.size -= self._files.pop(number)
+
+    @property
+    def full(self) -> bool:
+        """Whether the guest has reached the bound."""
+        if self._is_full:
+            self._uses.wait(0.0)
         return self._is_full
 
     @property
     def _is_full(self) -> bool:
         return self.size >= MOST_LENT or len(self._files) >= MOST_FILES
-
-    def look(self) -> None:
-        """Check a bounded number of files, and forget those that nobody has open."""
-        for fd in list(self._files)[:_LENT_LOOK]:
-            size = self._files.pop(fd)
-            if _let_go(fd):
-                self.size -= size
-                os.close(fd)
-            else:
-                self._files[fd] = size
-
-    def close(self) -> None:
-        for fd in self._files:
-            os.close(fd)
-        self._files.clear()
-        self.size = 0
-
-
-def _let_go(fd: int) -> bool:
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except BlockingIOError:
-        return False  # EAGAIN: somebody has it
-    except OSError:
-        return True  # leases are off on this host (fs.leases-enable): nobody can tell
-    return True

@@ -20,7 +20,7 @@ from leeward.daemon.sandboxes.mounting import Mounts
 from leeward.errors import BadRequest, Forbidden
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import DEFAULT_PROFILE, SHELL, PoolKey
-from leeward.spec.profiles import AGENT, OURS, may_have_home, unknown_profile
+from leeward.spec.profiles import AGENT, OURS, SLEEP, may_have_home, unknown_profile
 from leeward.spec.profiles.agent import HomePlan, home_plan, without_home
 from leeward.spec.profiles.shell import hidden
 from leeward.spec.sandbox import SandboxSpec
@@ -85,6 +85,12 @@ def image_of(profile: str, config: Config) -> str:
     """The image that *profile* has by the configuration; "" for none."""
     own = config.profiles.get(profile)
     return "" if own is None else own.image
+
+
+def sleeps(profile: str, config: Config) -> bool:
+    """Whether sandboxes of *profile* sleep in place of their end when nobody uses them, as the operator wants it."""
+    own = config.profiles.get(profile)
+    return ((own and own.idle) or config.idle) == SLEEP
 
 
 def sandbox_key(request: SandboxOpen, config: Config) -> PoolKey:

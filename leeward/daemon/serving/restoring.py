@@ -30,7 +30,9 @@ def restore(server: Server, folder: str, socket: str) -> None:
     """
     place = os.path.join(folder, hashlib.sha256(os.path.abspath(socket).encode()).hexdigest()[:16])
     try:
-        sleepers = SleepFolder(server.reactor, place, lambda: server.config.sleep_size)
+        sleepers = SleepFolder(
+            server.reactor, server.desk.last_uses, place, lambda: server.config.sleep_size,
+            lambda user, own, left: server.quotas.leaves(user, own, left, server.quotas.of(user).sleep_size))
     except (LeewardError, OSError) as error:
         log.warning("sandboxes sleep in memory: their folder can't be used", folder=place, error=told(error))
         return

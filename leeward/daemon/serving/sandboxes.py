@@ -264,7 +264,8 @@ class Sandboxes:
                              idle=idle, lifetime=lifetime, most=flight.server.quotas.of(flight.user).sandboxes,
                              patience=config.queue_timeout,
                              mounts=mounts, pool=None if place is None else place.pool,
-                             place=None if key == MAIN_POOL else lambda: server.place(key).pool, sleeps=request.sleeps,
+                             place=None if key == MAIN_POOL else lambda: server.place(key).pool,
+                             sleeps=request.sleeps or profiles.sleeps(request.profile, config),
                              terms=None if place is None else terms_of(place.spec, place.confinement.degraded))
             return partial(desk.give_up, name, flight.user)
 

@@ -99,7 +99,8 @@ class Server:
         self.desk: LiveSandboxes = LiveSandboxes(reactor, jobs, terms, own=self._own, book=self.watcher.events,
                          reserve=lambda user: max(self.config.folder_reserve, self.quotas.of(user).folder_reserve),
                          snapshots=lambda user: self.quotas.of(user).snapshot_memory or self.config.snapshot_memory,
-                         snapshot_idle=lambda: self.config.snapshot_idle)
+                         snapshot_idle=lambda: self.config.snapshot_idle,
+                         leaves=lambda user, own, left: self.quotas.leaves(user, own, left))
         self.egress = EgressRecord()
         self.asks: AskBook = AskBook(reactor, self.egress)
         self.fetch: Fetch = no_fetch
@@ -330,7 +331,7 @@ class Server:
             if sum(map(len, self._lent.values())) >= self.most_lent:
                 return
             if lent is None:
-                lent = self._lent[user] = LentFiles()
+                lent = self._lent[user] = LentFiles(self.desk.last_uses)
             lent.lend(result)
 
     def unread_results(self, share: Share) -> str:
@@ -345,15 +346,13 @@ class Server:
     def _lent_too_much(self, user: int) -> str:
         """Return a message that says which results *user* has to close before others can be had; "" if none."""
         lent = self._lent.get(user)
-        if lent is None or not lent.full(self.reactor.now()):
+        if lent is None or not lent.full:
             return ""
         return f"you have {len(lent)} large results of {lent.size} bytes: let go of some"
 
     def _look_at_lent(self) -> None:
-        for user, lent in list(self._lent.items()):
-            lent.look()
-            if not len(lent):
-                del self._lent[user]
+        self.desk.last_uses.wait(0.0)
+        self._lent = {user: lent for user, lent in self._lent.items() if len(lent)}
 
     def govern(self, quotas: Quotas) -> None:
         """Apply new *quotas* to users, and the changed `config` to jobs."""
@@ -392,7 +391,7 @@ class Server:
         self.reactor.barrier.steps(self.stop_listening, *(
             partial(connection.close, "the daemon ends") for connection in list(self.connections.values())),
             *(partial(self.reactor.closer.close, client.sock) for client in self._waiting.clear()), self.rounds.close,
-            *(lent.close for lent in self._lent.values()), self.desk.close)
+            self.desk.close)
 
     def gone(self, fd: int) -> None:
         """For a connection: it is closed."""

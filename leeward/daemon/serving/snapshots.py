@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.run.dumping import Dump, KernelState
 from leeward.daemon.sandboxes import importing
 from leeward.daemon.sandboxes.live_sandboxes import SandboxEntry
@@ -29,9 +28,8 @@ class SnapshotCall(SandboxCall):
 
     def __init__(self, desk: LiveSandboxes, flight: Flight, request: wire.KernelSnapshot, entry: SandboxEntry) -> None:
         self._flight, self._number, self._snapshots = flight, request.id, desk.snapshots
-        self._admitted = 0
         sandbox = entry.sandbox.sandbox
-        dump = Dump(desk.reactor, self._admit, self._done)
+        dump = Dump(desk.reactor, partial(self._snapshots.new_file, flight.user), self._done)
         self._snapshots.begin(flight.user)
         super().__init__(desk, entry, dump.give_up)
         flight.wait(request.id, self)
@@ -43,25 +41,18 @@ class SnapshotCall(SandboxCall):
             raise
 
     def end(self) -> bool:
-        """As every call; what was counted for the snapshot is given back."""
+        """As every call; its dump counts no more."""
         if not super().end():
             return False
-        user, admitted, self._admitted = self._flight.user, self._admitted, 0
-        in_any_case(partial(self._snapshots.end, user), partial(self._snapshots.give_back, user, admitted))
+        self._snapshots.end(self._flight.user)
         return True
 
-    def _admit(self, size: int) -> None:
-        self._snapshots.admit(self._flight.user, size)
-        self._admitted = size
-
     def _done(self, made: KernelState | SnapshotFailed) -> None:
-        admitted, self._admitted = self._admitted, 0
         if isinstance(made, SnapshotFailed):
-            self._snapshots.give_back(self._flight.user, admitted)
             if self.end():
                 _refuse(self._desk, self._flight, self._number, self._entry, made)
             return
-        snapshot = self._snapshots.add(self._flight.user, made, admitted)
+        snapshot = self._snapshots.add(self._flight.user, made)
         if self.end():
             self._flight.answer(self._number, snapshot.info())
 

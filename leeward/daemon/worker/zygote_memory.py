@@ -10,12 +10,15 @@ import os
 
 
 class ZygoteMemory:
-    """Owns *fd*, and closes it when nobody has this object any more."""
+    """
+    Owns *fd*, and closes it when nobody has this object any more. *is_counted*: no zygote here has it, so its file counts
+    for the user who has brought it.
+    """
 
-    __slots__ = ("__weakref__", "digest", "fd", "size")
+    __slots__ = ("__weakref__", "digest", "fd", "is_counted", "size")
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
+    def __init__(self, fd: int, *, is_counted: bool = False) -> None:
+        self.fd, self.is_counted = fd, is_counted
         self.size = os.fstat(fd).st_size
         self.digest = ""  # of its content, once it was asked for
 

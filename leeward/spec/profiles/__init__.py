@@ -13,14 +13,14 @@ from leeward.spec.limits import GIB, MIB
 from leeward.spec.pool_key import AGENT, APPROVED, SHELL
 from leeward.spec.profiles.agent import PROFILE as _AGENT
 from leeward.spec.profiles.agent import agent
-from leeward.spec.profiles.profile import Profile, at_home, extended
+from leeward.spec.profiles.profile import END, IDLE, SLEEP, Profile, at_home, extended
 from leeward.spec.profiles.python import PROFILE as PYTHON
 from leeward.spec.profiles.python import WARM, HostPython, python
 from leeward.spec.profiles.shell import PROFILE as _SHELL
 from leeward.spec.profiles.shell import never_shown, shell
 
-__all__ = ["AGENT", "APPROVED", "BASES", "OURS", "SHELL", "WARM", "HostPython", "Profile", "agent", "at_home", "extended",
-           "may_have_home", "never_shown", "python", "shell", "unknown_profile", "with_base"]
+__all__ = ["AGENT", "APPROVED", "BASES", "END", "IDLE", "OURS", "SHELL", "SLEEP", "WARM", "HostPython", "Profile", "agent",
+           "at_home", "extended", "may_have_home", "never_shown", "python", "shell", "unknown_profile", "with_base"]
 
 #: What WorkdirSandbox works in. Its network namespace has `lo` and nothing else: test suites, language servers and build
 #: tools talk to themselves over 127.0.0.1. A Node counts as eleven processes, and a second one may already wait for the
@@ -60,4 +60,4 @@ def with_base(profile: Profile) -> Profile:
                    variables={**base.variables, **profile.variables}, limits={**base.limits, **profile.limits},
                    loopback=base.loopback if profile.loopback is None else profile.loopback,
                    terminal=base.terminal if profile.terminal is None else profile.terminal,
-                   home=profile.home or base.home)
+                   home=profile.home or base.home, idle=profile.idle or base.idle)

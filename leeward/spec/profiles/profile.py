@@ -8,6 +8,9 @@ from typing import Any
 from leeward.base.dataclass import dataclass, field, replace
 from leeward.spec.sandbox import Bind, SandboxSpec, Symlink
 
+#: What becomes of a live sandbox that nobody uses.
+IDLE = (END, SLEEP) = ("end", "sleep")
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -19,6 +22,7 @@ class Profile:
     loopback: bool | None = None  # as the configuration's keys of these names; None is the value of the configuration
     terminal: bool | None = None  # as the configuration's keys of these names; None is the value of the configuration
     home: str = ""  # the path that leads to /workspace and is HOME; "" for the base's
+    idle: str = ""  # what becomes of a sandbox that was idle for too long, of `IDLE`; "" is the configuration's
     image: str = ""  # an image, whose root file system its sandboxes have; "" for the host's files
     min: int = 1  # workers that are kept while the profile is in use
     max: int = 4  # the most workers

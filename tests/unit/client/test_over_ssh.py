@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
 import subprocess
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -95,7 +97,9 @@ def test_a_child_of_fork_keeps_no_ssh_of_its_parents(tmp_path: Path) -> None:
     """An ssh ends with the pipe of the program that has begun it; and a thread of that is none of the child's."""
     made = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     key = os.getpid(), "ssh://played"
-    over_ssh._forwarded[key] = over_ssh._Forwarded(made, str(tmp_path / "none"), "")
+    known: Future[over_ssh._Forwarded] = Future()
+    over_ssh._forwarded[key] = known
+    known.set_result(over_ssh._Forwarded(made, str(tmp_path / "none"), ""))
     (goes_on, ends), (says, said) = os.pipe(), os.pipe()
     try:
         with over_ssh._lock:
@@ -112,7 +116,7 @@ def test_a_child_of_fork_keeps_no_ssh_of_its_parents(tmp_path: Path) -> None:
     finally:
         os.close(ends)
         os.waitpid(child, 0)
-        over_ssh._end(over_ssh._forwarded.pop(key))
+        over_ssh._end(over_ssh._forwarded.pop(key).result())
         for fd in (goes_on, says, said):
             os.close(fd)
 
@@ -128,6 +132,32 @@ def test_an_ssh_that_forwards_no_port_in_time_is_told(tmp_path: Path, monkeypatc
         over_ssh.forwarded(host)
         monkeypatch.setattr(over_ssh, "READY_S", 0.3)
         with pytest.raises(DaemonAway, match="takes too long"):
-            over_ssh.forwarded_ports(host)
+            over_ssh._forwarding_ports(host).result()
     finally:
         over_ssh.close()
+
+
+def test_a_host_that_hangs_holds_up_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many calls wait for it: they share one ssh, and at the end of the program none is left."""
+    program, began = tmp_path / "ssh", tmp_path / "began"
+    program.write_text("#!/bin/sh\ncase \"$*\" in *'-O forward'*) ;;\n"
+                       f"*hung.example*) echo $$ >> {began}; exec tail -f /dev/null;;\n"
+                       "*) echo /far/socket; exec cat > /dev/null;; esac\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("LEEWARD_SSH", str(program))
+
+    async def call() -> None:
+        hung = [asyncio.ensure_future(over_ssh.way(RemoteHost("ssh://hung.example"))) for _ in range(64)]
+        with pytest.raises(DaemonAway):  # it is there, and its socket isn't
+            await over_ssh.way(RemoteHost("ssh://other.example"))
+        assert not any(each.done() for each in hung)
+        while not began.exists() or not began.read_text().endswith("\n"):
+            await asyncio.sleep(0)
+        over_ssh.close()
+        for each in hung:
+            with pytest.raises(DaemonAway, match="ssh"):
+                await each
+
+    asyncio.run(asyncio.wait_for(call(), 60))
+    number, = began.read_text().split()
+    assert not os.path.exists(f"/proc/{number}")

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import posixpath
 import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from leeward.apps.serve.calls import Use, tell
@@ -25,7 +26,7 @@ from leeward.apps.serve.problems import ServeProblem, bad, busy, gone, missing
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_process import AsyncKernel
 from leeward.client.aio_sandbox import AsyncSandbox
-from leeward.errors import DaemonError, RequestRejected, SandboxOver
+from leeward.errors import Busy, DaemonError, RequestRejected, SandboxOver
 
 if TYPE_CHECKING:
     from leeward.apps.serve.door import Door
@@ -46,7 +47,16 @@ _PROFILE = "workdir"
 
 #: Keys of the metadata; those of the caller have _OWN before them.
 _TENANT, _TEMPLATE, _KEY, _PRIVATE, _OWN = "serve.tenant", "serve.template", "serve.key", "serve.private", "own."
+#: Of one that sleeps when its time is over. Of a copy that is a snapshot: its name, the id of its source, and what another
+#: server has to know to copy it.
+SLEEPS, SNAPSHOT, SOURCE, _KEPT = "serve.sleeps", "serve.snapshot", "serve.source", "serve.kept"
+#: Characters of that, variables among them.
+_MOST_KEPT_TEXT = 8192
+#: The name of a snapshot that has none; E2B's own templates.
+UNNAMED, OWN_TEMPLATES = "-", ("base", "code-interpreter-v1")
 _ID = re.compile(ID, re.ASCII)
+#: Seconds that a paused sandbox may take to wake, and between two looks whether it has.
+WAKE_S, _SOON_S = 10.0, 0.02
 
 
 @dataclass(slots=True)
@@ -81,7 +91,9 @@ class OpenBox:
         is_private: whether its ports are for those with a token.
         is_attached: whether another server, or this one before, has opened it.
         contexts: by id.
-        making: makes the first context once.
+        making: makes the first context once, and copies one at a time.
+        options: AsyncSandbox's, as it was opened with them here; none if it was attached.
+        marks: what its metadata have of its own beside.
     """
 
     id: str
@@ -96,6 +108,8 @@ class OpenBox:
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_private: bool = False
     dials: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DIALS))
+    options: dict[str, Any] = field(default_factory=dict)
+    marks: dict[str, str] = field(default_factory=dict)
     home: str = ""  # where relative paths begin; "" until it is known
 
     async def path(self, path: str) -> str:
@@ -155,16 +169,54 @@ class Boxes:
                 return await self.find(tenant, row["sandbox"])
         return await self._open(tenant, use, template, metadata, hashed, options)
 
+    async def copy(self, tenant: ServeTenant, use: Use, source: OpenBox, metadata: Mapping[str, str], lasts: float | None,
+                   name: str = "") -> OpenBox:
+        """
+        A new sandbox with the options, the files and the contexts of *source*, which is this tenant's; with a *name* it is
+        kept as a snapshot, asleep. Programs aren't copied. Raises as `open`; *source* has its options.
+        """
+        async with source.making:
+            options = {**source.options, "lifetime": lasts, "idle": lasts}
+            marks = {}
+            if name:
+                kept = json.dumps([source.options, [[identity, each.cwd] for identity, each in source.contexts.items()]])
+                if len(kept) > _MOST_KEPT_TEXT:
+                    raise bad("a sandbox with so many variables can't be kept as a snapshot")
+                marks = {SNAPSHOT: name, SOURCE: source.id, _KEPT: kept}
+            if SNAPSHOT in source.marks:
+                await woken(source)
+            try:
+                made = await self._open(tenant, use, source.template, metadata, "", options, marks, source)
+                try:
+                    await made.box.copy_files(source.box)
+                    for identity, context in source.contexts.items():
+                        async with await context.kernel.snapshot() as snapshot:
+                            made.contexts[identity] = replace(context, kernel=await made.box.kernel(snapshot=snapshot))
+                    if name:
+                        await made.box.pause()
+                except BaseException:
+                    await self.kill(made)
+                    raise
+            finally:
+                if SNAPSHOT in source.marks:
+                    with contextlib.suppress(DaemonError):  # then it is awake, and the next copy is made all the same
+                        await source.box.pause()
+        return made
+
     async def _open(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], hashed: str,
-                    options: dict[str, Any]) -> OpenBox:
+                    options: dict[str, Any], marks: Mapping[str, str] = {}, beside: OpenBox | None = None) -> OpenBox:
         await self.seat(tenant, use)
         try:
-            is_private = options.pop("is_private", False)
-            marks = {_TEMPLATE: template, **({_KEY: hashed} if hashed else {}), **({_PRIVATE: "1"} if is_private else {})}
-            box, identity = await self._door.nodes.open(metadata=marked(tenant, metadata) | marks, **options)
+            given = dict(options)
+            is_private, sleeps = options.pop("is_private", False), options.get("sleeps", False)
+            marks = {_TEMPLATE: template, **({_KEY: hashed} if hashed else {}), **({_PRIVATE: "1"} if is_private else {}),
+                     **({SLEEPS: "1"} if sleeps else {}), **marks}
+            box, identity = await self._door.nodes.open(
+                (beside.box, beside.id) if beside is not None else None, metadata=marked(tenant, metadata) | marks, **options)
             try:
                 found = OpenBox(identity, tenant.id, template, dict(metadata), box, ProcessTable(box),
-                                is_private=is_private, home=await self._home(identity, options["profile"], box))
+                                is_private=is_private, home=await self._home(identity, options["profile"], box),
+                                options=given, marks=marks)
             except BaseException:
                 await box.close()
                 raise
@@ -211,17 +263,17 @@ class Boxes:
             self._homes[key] = home, time.monotonic() + _HOME_S
         return home
 
-    async def find(self, tenant: ServeTenant | None, identity: str) -> OpenBox:
+    async def find(self, tenant: ServeTenant | None, identity: str, *, snapshot: bool = False) -> OpenBox:
         """
-        The sandbox of *tenant* (None: of whomever, for a caller who has shown a token of the sandbox's) with this id.
-        ServeProblem 404 if there is none.
+        The sandbox of *tenant* (None: of whomever, for a caller who has shown a token of the sandbox's) with this id; with
+        *snapshot* one that is kept as such. ServeProblem 404 if there is none.
         """
         if not is_id(identity):
             raise missing("The sandbox was not found")
         found = self._kept.get(identity)
         if found is None:
             found = await self._attached(identity)
-        if tenant is not None and found.tenant != tenant.id:
+        if (tenant is not None and found.tenant != tenant.id) or snapshot != (SNAPSHOT in found.marks):
             raise missing("The sandbox was not found")
         if identity in self._kept:
             self._kept.move_to_end(identity)
@@ -242,8 +294,12 @@ class Boxes:
         if _TENANT not in metadata:  # a sandbox of this user's that no caller of this server has opened
             await box.detach()
             raise missing("The sandbox was not found")
+        options, contexts = json.loads(metadata.get(_KEPT, "[{}, []]"))  # this server's own words
         found = OpenBox(identity, metadata[_TENANT], metadata.get(_TEMPLATE, "base"), own_metadata(metadata), box,
-                        ProcessTable(box), is_private=_PRIVATE in metadata, is_attached=True)
+                        ProcessTable(box), is_private=_PRIVATE in metadata, is_attached=True, options=options,
+                        contexts={name: Context(AsyncKernel(box, number), cwd)
+                                  for number, (name, cwd) in enumerate(contexts, 1)},
+                        marks={name: metadata[name] for name in (SLEEPS, SNAPSHOT) if name in metadata})
         if identity in self._kept:  # another call has attached meanwhile
             await box.detach()
             return self._kept[identity]
@@ -305,9 +361,10 @@ class Boxes:
         self._since.pop(box.id, None)
         self.forget(box)
 
-    async def rows(self, tenant: ServeTenant) -> list[dict[str, Any]]:
-        """The daemon's rows of a tenant's sandboxes, the oldest first."""
-        return [row for row in await self._all() if row["metadata"].get(_TENANT) == tenant.id]
+    async def rows(self, tenant: ServeTenant, *, snapshots: bool = False) -> list[dict[str, Any]]:
+        """The daemon's rows of a tenant's sandboxes, the oldest first; or of those that are kept as *snapshots*."""
+        return [row for row in await self._all() if row["metadata"].get(_TENANT) == tenant.id
+                and snapshots == (SNAPSHOT in row["metadata"])]
 
     async def ids(self) -> list[str]:
         """The ids of all tenants' sandboxes, perhaps as they were _LIST_S seconds ago."""
@@ -345,6 +402,19 @@ async def home_in(box: AsyncSandbox) -> str:
     return HOME if await box.files.exists(HOME) else WORKSPACE
 
 
+async def woken(box: OpenBox) -> None:
+    """Any request wakes it, and is refused until it is awake. ServeProblem 429 if that takes too long."""
+    until = time.monotonic() + WAKE_S
+    while True:
+        try:
+            await box.box.processes()
+            return
+        except Busy as error:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(error.retry_after or _SOON_S)
+
+
 def is_id(text: str) -> bool:
     """Whether *text* looks like a sandbox's id."""
     return _ID.fullmatch(text) is not None
@@ -366,7 +436,7 @@ def template_of(metadata: Mapping[str, str]) -> str:
 
 def profile_of(template: str, tenant: ServeTenant, default: str) -> str:
     """The profile of a template: the server's for E2B's own two, else one that the tenant may choose."""
-    if template in ("base", "code-interpreter-v1"):
+    if template in OWN_TEMPLATES:
         return default
     if template not in tenant.profiles:
         raise bad("there is no such template for this token: templates here are base, code-interpreter-v1 and the profiles "

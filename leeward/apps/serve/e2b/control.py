@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,25 +15,37 @@ from starlette.routing import BaseRoute
 from leeward.apps.serve.calls import Handler, ServeCall, routed, taken, texts
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b import code, envd
-from leeward.apps.serve.e2b.boxes import Boxes, OpenBox, own_metadata, profile_of, template_of
-from leeward.apps.serve.problems import ServeProblem, bad
+from leeward.apps.serve.e2b.boxes import (
+    OWN_TEMPLATES,
+    SLEEPS,
+    SNAPSHOT,
+    SOURCE,
+    UNNAMED,
+    Boxes,
+    OpenBox,
+    own_metadata,
+    profile_of,
+    template_of,
+    woken,
+)
+from leeward.apps.serve.problems import ServeProblem, bad, missing, problem_of
 from leeward.apps.serve.tokens import ServeTenant
-from leeward.errors import Busy, RequestRejected, SnapshotFailed, told
+from leeward.errors import DaemonError, RequestRejected, SnapshotFailed, told
 
 #: By this the clients decide what they may ask for: 0.6.2 has metadata of files, which isn't offered.
 ENVD_VERSION = "0.6.1"
 #: Seconds of a sandbox where the request has none; rows of a list's page.
 LASTS_S, PAGE = 300, 100
 
-#: Seconds that a paused sandbox may take to wake, and between two looks whether it has.
-WAKE_S, SOON_S = 10.0, 0.02
 #: The seconds of which one row of metrics tells, as with E2B's.
 METRICS_S = 5
 
 #: The default profile: a loopback network, terminals and more processes than a job has.
 _PROFILE = "workdir"
 #: What isn't offered: the beginnings of paths.
-_ABSENT = ("/templates", "/v2/templates", "/v3/templates", "/volumes", "/volumecontent", "/secrets", "/snapshots", "/teams")
+_ABSENT = ("/templates", "/v2/templates", "/v3/templates", "/volumes", "/volumecontent", "/secrets", "/teams")
+#: Seconds of a copy where the request has none; copies of one request; characters of a snapshot's name.
+FORK_S, MOST_FORKS, _MOST_NAME = 15, 20, 128
 
 Row = dict[str, Any]
 
@@ -47,13 +58,15 @@ def routes(door: Door) -> list[BaseRoute]:
         ("DELETE", "/sandboxes/{id}", face.kill), ("POST", "/sandboxes/{id}/timeout", face.timeout),
         ("POST", "/sandboxes/{id}/refreshes", face.timeout), ("POST", "/sandboxes/{id}/connect", face.connect),
         ("POST", "/sandboxes/{id}/resume", face.connect), ("POST", "/sandboxes/{id}/pause", face.pause),
-        ("GET", "/sandboxes/{id}/metrics", face.metrics)]
+        ("GET", "/sandboxes/{id}/metrics", face.metrics), ("POST", "/sandboxes/{id}/fork", face.fork),
+        ("POST", "/sandboxes/{id}/snapshots", face.snapshot), ("GET", "/snapshots", face.snapshots),
+        ("DELETE", "/templates/{id:path}", face.remove_snapshot)]
     absent = "GET POST PUT PATCH DELETE"
     return [
         *(routed(method, f"{version}{path}", door.knows, envd.refused, handler)
           for version in ("", "/v2") for method, path, handler in table),
         *(routed(absent, f"{version}/sandboxes/{{id}}/{name}", door.knows, envd.refused, face.absent)
-          for version in ("", "/v2") for name in ("snapshots", "fork", "network", "logs")),
+          for version in ("", "/v2") for name in ("network", "logs")),
         *(routed(absent, f"{path}{rest}", door.knows, envd.refused, face.absent)
           for path in _ABSENT for rest in ("", "/{rest:path}")),
         *envd.routes(door, boxes), *code.routes(door, boxes)]
@@ -72,15 +85,83 @@ class ControlFace:
             if fields.get(name):
                 raise ServeProblem(501, f"{name} isn't offered here; docs/serve.md lists what is")
         template = taken(fields, "templateID", str, "base")
-        lasts = self._lasting(call.tenant, fields, LASTS_S)
+        lasts, sleeps = self._lasting(call.tenant, fields, LASTS_S), taken(fields, "autoPause", bool, False)
+        kept = await self._snapshot(call.tenant, template)
+        if kept is not None:
+            return JSONResponse(self._row(await self._boxes.copy(
+                call.tenant, call.use, kept, texts(fields, "metadata"), lasts)), 201)
         options = self._door.options
         box = await self._boxes.open(
             call.tenant, call.use, template, texts(fields, "metadata"), call.headers.get("idempotency-key", ""),
             profile=profile_of(template, call.tenant, options.profile or _PROFILE), environment=options.environment or None,
             is_private=not taken(taken(fields, "network", dict, {}), "allowPublicTraffic", bool, True),
-            env=texts(fields, "envVars"), lifetime=lasts, idle=lasts, memory=call.tenant.quota.memory or None,
-            **egress_of(call.tenant, fields))
+            env=texts(fields, "envVars"), lifetime=None if sleeps else lasts, idle=lasts, sleeps=sleeps,
+            memory=call.tenant.quota.memory or None, **egress_of(call.tenant, fields))
+        if sleeps:
+            await _keep(box, call.tenant)
         return JSONResponse(self._row(box), 201)
+
+    # --- copies ---------------------------------------------------------------------
+
+    async def fork(self, call: ServeCall) -> Response:
+        """Copies with the files and the contexts; each is there or has an error of its own."""
+        box, fields = await self._at_rest(call), await call.fields()
+        count, lasts = taken(fields, "count", int, 1), self._lasting(call.tenant, fields, FORK_S)
+        if not 1 <= count <= MOST_FORKS:
+            raise bad(f"count has to be a number, from 1 to {MOST_FORKS}")
+        made: list[Row] = []
+        for _ in range(count):
+            try:
+                made.append({"sandbox": self._row(await self._boxes.copy(call.tenant, call.use, box, box.metadata, lasts))})
+            except (ServeProblem, DaemonError) as error:
+                problem = problem_of(error)
+                made.append({"error": {"code": problem.status, "message": problem.message}})
+        return JSONResponse(made, 201)
+
+    async def _at_rest(self, call: ServeCall) -> OpenBox:
+        """The sandbox of the call, which can be copied: 400 if a program runs there, which its copy would lack."""
+        box = await self._found(call)
+        await self._boxes.info(box)
+        if not box.options:
+            raise ServeProblem(501, "another server, or this one before, has opened the sandbox: it can't be copied here")
+        if running := [row["title"] for row in await box.box.processes() if not row["over"]]:
+            raise bad(f"programs aren't copied, and one runs: {running[0]:.80}")
+        return box
+
+    async def snapshot(self, call: ServeCall) -> Response:
+        """A copy that sleeps, and is no sandbox to anybody: sandboxes that begin with it are copies of it."""
+        box, fields = await self._at_rest(call), await call.fields()
+        name = taken(fields, "name", str, "")
+        if len(name) > _MOST_NAME:
+            raise bad(f"a name has {_MOST_NAME} characters at most")
+        kept = await self._boxes.copy(call.tenant, call.use, box, {}, None, name or UNNAMED)
+        await _keep(kept, call.tenant)
+        return JSONResponse(_snapshot_row(kept.id, name), 201)
+
+    async def _snapshot(self, tenant: ServeTenant, name: str) -> OpenBox | None:
+        """The newest snapshot of this id or name."""
+        if name in (*OWN_TEMPLATES, *tenant.profiles):
+            return None
+        rows = await self._boxes.rows(tenant, snapshots=True)
+        found = [row["sandbox"] for row in rows if name in (row["sandbox"], row["metadata"][SNAPSHOT])]
+        return await self._boxes.find(tenant, found[-1], snapshot=True) if found else None
+
+    async def snapshots(self, call: ServeCall) -> Response:
+        query = call.request.query_params
+        rows = [row for row in await self._boxes.rows(call.tenant, snapshots=True)
+                if query.get("sandboxID", "") in ("", row["metadata"][SOURCE])
+                and query.get("name", "") in ("", row["metadata"][SNAPSHOT])]
+        shown, headers = _page(rows, query)
+        return JSONResponse([_snapshot_row(row["sandbox"], row["metadata"][SNAPSHOT]) for row in shown], headers=headers)
+
+    async def remove_snapshot(self, call: ServeCall) -> Response:
+        kept = await self._snapshot(call.tenant, call.request.path_params["id"])
+        if kept is None:
+            raise missing("there is no such snapshot")
+        await self._boxes.kill(kept)
+        return Response(status_code=204)
+
+    # --------------------------------------------------------------------------------
 
     def _lasting(self, tenant: ServeTenant, fields: Mapping[str, Any], default: float) -> float:
         seconds = taken(fields, "timeout", float, default)
@@ -105,9 +186,6 @@ class ControlFace:
         query = call.request.query_params
         states = [each for part in query.getlist("state") for each in part.split(",") if each]
         wanted, template = _encoded_thrice(query.get("metadata", "")), query.get("template", "")
-        after, limit = query.get("nextToken", ""), query.get("limit", str(PAGE))
-        if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= PAGE:
-            raise bad(f"limit has to be a number, from 1 to {PAGE}")
         rows = [row for row in await self._boxes.rows(call.tenant) if (not states or _state(row) in states)
                 and wanted.items() <= own_metadata(row["metadata"]).items()
                 and template in ("", template_of(row["metadata"]))]
@@ -116,11 +194,7 @@ class ControlFace:
             rows = [row for row in rows if _begun(row) >= since]
         if query.get("order", "") != "asc":
             rows.reverse()  # the newest first
-        if after:
-            names = [row["sandbox"] for row in rows]
-            rows = rows[names.index(after) + 1:] if after in names else []
-        shown, more = rows[:int(limit)], len(rows) > int(limit)
-        headers = {"x-next-token": shown[-1]["sandbox"]} if more else {}
+        shown, headers = _page(rows, query)
         return JSONResponse([_described(row) for row in shown], headers=headers)
 
     async def kill(self, call: ServeCall) -> Response:
@@ -135,7 +209,7 @@ class ControlFace:
 
     async def _extend(self, box: OpenBox, seconds: float) -> None:
         await self._boxes.info(box)
-        await box.box.extend(lifetime=seconds, idle=seconds)
+        await box.box.extend(lifetime=None if SLEEPS in box.marks else seconds, idle=seconds)
 
     async def connect(self, call: ServeCall) -> Response:
         box, fields = await self._found(call), await call.fields()
@@ -145,7 +219,7 @@ class ControlFace:
         if paused or row["left"] < seconds:
             await self._extend(box, seconds)
         if paused:
-            await _wake(box)
+            await woken(box)
         return JSONResponse(self._row(box), 201 if call.request.url.path.endswith("resume") else 200)
 
     async def pause(self, call: ServeCall) -> Response:
@@ -157,8 +231,7 @@ class ControlFace:
             await box.box.pause()
         except (RequestRejected, SnapshotFailed) as error:
             raise bad(f"the sandbox can't be paused, and goes on: {told(error)}") from None
-        with suppress(RequestRejected):  # the daemon's own bound is lower: then it has the time that it had
-            await box.box.extend(lifetime=float(call.tenant.quota.lifetime))
+        await _keep(box, call.tenant)
         return Response(status_code=204)
 
     async def metrics(self, call: ServeCall) -> Response:
@@ -190,27 +263,42 @@ def egress_of(tenant: ServeTenant, fields: Mapping[str, Any]) -> Row:
     return {"egress": tenant.egress[0], **({"policy": {"allow": allowed}} if allowed else {})}
 
 
+def _page(rows: list[Row], query: Mapping[str, str]) -> tuple[list[Row], dict[str, str]]:
+    """The rows that a list's query wants, and the heads that name what is behind them."""
+    after, limit = query.get("nextToken", ""), query.get("limit", str(PAGE))
+    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= PAGE:
+        raise bad(f"limit has to be a number, from 1 to {PAGE}")
+    if after:
+        names = [row["sandbox"] for row in rows]
+        rows = rows[names.index(after) + 1:] if after in names else []
+    shown = rows[:int(limit)]
+    return shown, {"x-next-token": shown[-1]["sandbox"]} if len(rows) > len(shown) else {}
+
+
+async def _keep(box: OpenBox, tenant: ServeTenant) -> None:
+    """Let it live for as long as its tenant may have one."""
+    with suppress(RequestRejected):  # the daemon's own bound is lower: then it has the time that it had
+        await box.box.extend(lifetime=float(tenant.quota.lifetime))
+
+
+def _snapshot_row(identity: str, name: str) -> Row:
+    return {"snapshotID": identity, "names": [identity if name in ("", UNNAMED) else name]}
+
+
 def _described(row: Mapping[str, Any]) -> Row:
     """A row of the daemon's as E2B's lists have it."""
     return {"templateID": template_of(row["metadata"]), "alias": template_of(row["metadata"]), "sandboxID": row["sandbox"],
             "clientID": "leeward",
             # Whole seconds, so that they are the same at each call.
-            "startedAt": _when(_begun(row)), "endAt": _when(round(time.time() + row["left"])),
+            "startedAt": _when(_begun(row)), "endAt": _when(round(time.time() + _left(row))),
             "envdVersion": ENVD_VERSION, "cpuCount": 1, "memoryMB": row["memory_limit"] >> 20,
             "diskSizeMB": row["memory_limit"] >> 20, "state": _state(row), "metadata": own_metadata(row["metadata"])}
 
 
-async def _wake(box: OpenBox) -> None:
-    """Any request wakes it, and is refused until it is awake. ServeProblem 429 if that takes too long."""
-    until = time.monotonic() + WAKE_S
-    while True:
-        try:
-            await box.box.processes()
-            return
-        except Busy as error:
-            if time.monotonic() > until:
-                raise
-            await asyncio.sleep(error.retry_after or SOON_S)
+def _left(row: Mapping[str, Any]) -> float:
+    """Seconds until it ends, or is paused if it is to be so then."""
+    left = float(row["left"])
+    return left if SLEEPS not in row["metadata"] or row.get("asleep") else min(left, row["idle"] - row["unused"])
 
 
 def _state(row: Mapping[str, Any]) -> str:

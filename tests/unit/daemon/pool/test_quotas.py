@@ -161,3 +161,10 @@ def test_guests_leave_workers_to_others() -> None:
     left += [ledger.leaves_others(user, 4) for user in (6, 7, 1000)] + [ledger.leaves_others(7, 9)]
 
     assert [True, True, True, False, True, True, False, False, True, True] == left
+
+
+@pytest.mark.parametrize(("user", "own", "left", "bound", "fits"), [
+    (7, 5, 5, 0, True), (7, 5, 4, 0, False), (7, 5, 0, 5, True), (7, 6, 100, 5, False), (0, 5, 0, 0, True),
+    (0, 6, 9, 5, False)])
+def test_what_users_share_leaves_room_for_the_next_one(user: int, own: int, left: int, bound: int, fits: bool) -> None:
+    assert fits == Quotas(exempt=(0,)).leaves(user, own, left, bound)

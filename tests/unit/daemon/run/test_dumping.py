@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import msgpack
 import pytest
 
+from leeward._native.memfd import memory_file
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run import dumping
 from leeward.daemon.run.dumping import Dump, KernelState, facts_of
@@ -36,17 +37,18 @@ class Child:
         self.admitted: list[int] = []
         self.most = 1 << 30
         self.done: list[KernelState | SnapshotFailed] = []
-        self.dump = Dump(self.reactor, self._admit, self.done.append)
+        self.dump = Dump(self.reactor, self._new_file, self.done.append)
         self.door, self.far = Channel.pair()
         self.dump.begin(SimpleNamespace(door=self.door, memory=None))  # type: ignore[arg-type]  # as far as it is used
         with socket.socket(fileno=os.dup(self.far.fileno())) as sock:
             _, (self.orders, self.answers), _, _ = socket.recv_fds(sock, 1, 4)
         self.closed = False
 
-    def _admit(self, size: int) -> None:
+    def _new_file(self, size: int) -> int:
         if size > self.most:
             raise Busy("too much")
         self.admitted.append(size)
+        return memory_file("state")
 
     def says(self, *what: bytes | int) -> None:
         os.write(self.answers, b"".join(struct.pack("q", each) if isinstance(each, int) else each for each in what))
@@ -222,7 +224,7 @@ def test_facts_are_checked(body: bytes) -> None:
 def test_without_descriptors_it_fails_and_leaves_none(monkeypatch: pytest.MonkeyPatch, short: str) -> None:
     """By an error that the kernel's request is answered with."""
     reactor = Reactor()
-    dump, before = Dump(reactor, print, print), set(os.listdir("/proc/self/fd"))
+    dump, before = Dump(reactor, lambda _size: memory_file("state"), print), set(os.listdir("/proc/self/fd"))
     near, far = Channel.pair()
     none = Mock(side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
     monkeypatch.setattr(os if short == "pipe2" else _socket, short, none)
@@ -236,10 +238,10 @@ def test_without_descriptors_it_fails_and_leaves_none(monkeypatch: pytest.Monkey
 
 
 def test_what_is_given_up_before_its_turn_is_not_begun() -> None:
-    """What would be admitted then is given back by nobody."""
+    """Its file would be closed by nobody."""
     reactor = Reactor()
     near, far = Channel.pair()
-    dump = Dump(reactor, print, print)
+    dump = Dump(reactor, lambda _size: memory_file("state"), print)
     dump.give_up()
     with pytest.raises(SnapshotFailed):
         dump.begin(SimpleNamespace(door=near, memory=None))  # type: ignore[arg-type]  # as far as it is used

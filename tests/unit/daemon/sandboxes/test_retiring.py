@@ -97,6 +97,19 @@ def test_they_sleep_one_after_the_other(desk: Desk) -> None:
     assert ({}, []) == (desk.ended, desk.due)
 
 
+def test_users_have_their_turns(desk: Desk) -> None:
+    """One who has many keeps nobody from it."""
+    order = []
+    entries = {name: desk.add(name, ONE) for name in "abc"} | {"d": desk.add("d", OTHER)}
+    desk.begin()
+    while desk.asked:
+        (name,) = desk.asked
+        order.append(name)
+        desk.sleeps(entries[name])
+        desk.go_on()
+    assert ["a", "d", "b", "c"] == order
+
+
 def test_one_that_never_falls_asleep_keeps_no_other_from_it(desk: Desk) -> None:
     """Its kernel may see to that. Those of its user wait for longer."""
     stuck, mine, other = desk.add("stuck"), desk.add("mine"), desk.add("other", OTHER)

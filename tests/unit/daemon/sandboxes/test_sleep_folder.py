@@ -15,6 +15,7 @@ import pytest
 from leeward._native.memfd import memory_file
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run.dumping import KernelState
+from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.daemon.sandboxes.sleep_folder import Asleep, SleepFolder
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.errors import Busy, SnapshotFailed
@@ -34,7 +35,7 @@ def reactor() -> Iterator[Reactor]:
 @pytest.fixture
 def make(reactor: Reactor, tmp_path: Path) -> Make:
     tmp_path.chmod(0o700)
-    return lambda: SleepFolder(reactor, str(tmp_path / "sleep"), lambda: MOST)
+    return lambda: SleepFolder(reactor, LastUses(reactor), str(tmp_path / "sleep"), lambda: MOST)
 
 
 def file_of(data: bytes) -> int:
@@ -66,7 +67,7 @@ def test_what_was_put_comes_back_to_the_next_daemon(make: Make, reactor: Reactor
     folder, memory = make(), ZygoteMemory(file_of(b"zygote"))
     for name in (ONE, TWO):
         what = asleep(memory)
-        assert wait(reactor, partial(folder.put, name, {"user": 7}, what)) is None
+        assert wait(reactor, partial(folder.put, name, 7, {"user": 7}, what)) is None
         what.close()
     with pytest.raises(OSError):
         make()
@@ -87,7 +88,7 @@ def test_what_was_put_comes_back_to_the_next_daemon(make: Make, reactor: Reactor
         folder.remove(name)
     assert {} == folder._sizes
     what = Asleep({}, file_of(b""), 4)  # less than it says
-    assert isinstance(wait(reactor, partial(folder.put, ONE, {}, what)), OSError)
+    assert isinstance(wait(reactor, partial(folder.put, ONE, 7, {"user": 7}, what)), OSError)
     what.close()
     assert ["lock"] == names(folder)
     folder.close()
@@ -98,7 +99,7 @@ def test_what_is_spoiled_is_told_and_what_is_not_whole_goes(make: Make, reactor:
     folder = make()
     for name in (ONE, TWO):
         what = asleep()
-        wait(reactor, partial(folder.put, name, {}, what))
+        wait(reactor, partial(folder.put, name, 7, {"user": 7}, what))
         what.close()
     folder.close()
     place = Path(folder._folder)
@@ -109,7 +110,7 @@ def test_what_is_spoiled_is_told_and_what_is_not_whole_goes(make: Make, reactor:
     (place / "memory-1.part").write_bytes(b"x")
     folder = make()
     found = dict(folder.sleepers())
-    assert (SnapshotFailed, {}) == (type(found[ONE]), found[TWO])
+    assert (SnapshotFailed, {"user": 7}) == (type(found[ONE]), found[TWO])
     assert isinstance(wait(reactor, partial(folder.get, TWO)), OSError)
     settle(folder, reactor)
     assert [f"{ONE}.sleeper", f"{TWO}.sleeper", "lock"] == names(folder)
@@ -123,7 +124,7 @@ def settle(folder: SleepFolder, reactor: Reactor) -> None:
 
 def put(folder: SleepFolder, reactor: Reactor, name: str, what: Asleep) -> Any:
     try:
-        return wait(reactor, partial(folder.put, name, {}, what))
+        return wait(reactor, partial(folder.put, name, 7, {"user": 7}, what))
     finally:
         what.close()
 
@@ -190,15 +191,15 @@ def test_a_zygotes_memory_counts_and_goes_with_what_could_not_be_written(
 
 def test_what_is_told_of_it_counts_and_comes_back_whole(make: Make, reactor: Reactor) -> None:
     """In any alphabet; what couldn't be read again isn't written."""
-    folder, record = make(), {"env": {"a": "\U0001f600\udc80" * 90_000}}
+    folder, record = make(), {"user": 7, "env": {"a": "\U0001f600\udc80" * 90_000}}
     what, large = asleep(), asleep()
-    assert wait(reactor, partial(folder.put, ONE, record, what)) is None
-    assert isinstance(wait(reactor, partial(folder.put, TWO, {"env": "b" * MOST}, large)), Busy)
-    assert {} == {name: size for name, size in folder._heads.items() if size <= 4 * 90_000}
+    assert wait(reactor, partial(folder.put, ONE, 7, record, what)) is None
+    assert isinstance(wait(reactor, partial(folder.put, TWO, 7, {"user": 7, "env": "b" * MOST}, large)), Busy)
+    assert {} == {name: size for name, (size, _) in folder._heads.items() if size <= 4 * 90_000}
     folder.close()
     folder = make()
     assert [(ONE, record)] == list(folder.sleepers())
-    assert isinstance(wait(reactor, partial(folder.put, TWO, record, large)), Busy)
+    assert isinstance(wait(reactor, partial(folder.put, TWO, 7, record, large)), Busy)
     folder.remove(ONE)
     settle(folder, reactor)
     assert {} == folder._heads
@@ -236,13 +237,13 @@ def test_what_is_half_removed_is_no_sandbox(make: Make, reactor: Reactor, monkey
 def test_the_bytes_of_an_earlier_sleep_are_given_back_once(make: Make, reactor: Reactor) -> None:
     folder, said = make(), list[Any]()
     first, second = Asleep({}, file_of(b""), 4), asleep()  # less than it says
-    folder.put(ONE, {}, first, said.append)
+    folder.put(ONE, 7, {"user": 7}, first, said.append)
     folder.remove(ONE)
-    folder.put(ONE, {}, second, said.append)
-    assert (second.bytes,) == folder._sizes[ONE]
+    folder.put(ONE, 7, {"user": 7}, second, said.append)
+    assert (second.bytes, 7) == folder._sizes[ONE]
     while len(said) < 2:
         reactor.turn(1.0)
-    assert (OSError, None, (second.bytes,)) == (type(said[0]), said[1], folder._sizes[ONE])
+    assert (OSError, None, (second.bytes, 7)) == (type(said[0]), said[1], folder._sizes[ONE])
     folder.remove(ONE)
     settle(folder, reactor)
     assert ({}, ["lock"]) == (folder._sizes, names(folder))
@@ -267,15 +268,41 @@ def test_without_room_it_is_refused(make: Make, reactor: Reactor) -> None:
     os.ftruncate(fd, MOST + 1)
     what = Asleep({}, fd, MOST + 1)
     with pytest.raises(Busy, match="sleep_size"):
-        folder.put(ONE, {}, what, lambda _: None)
+        folder.put(ONE, 7, {"user": 7}, what, lambda _: None)
     what.close()
     folder.close()
+
+
+def test_a_guest_leaves_others_their_part(reactor: Reactor, tmp_path: Path) -> None:
+    """And what a woken kernel has mapped counts until it is let go, though its name is gone."""
+    tmp_path.chmod(0o700)
+    uses, what = LastUses(reactor), asleep()
+    folder = SleepFolder(reactor, uses, str(tmp_path / "sleep"), lambda: 6 * what.bytes, lambda user, own, left: own <= left)
+    for name in (ONE, TWO):
+        assert wait(reactor, partial(folder.put, name, 7, {"user": 7}, what)) is None
+    with pytest.raises(Busy, match="of yours"):
+        folder.put("c" * 26, 7, {"user": 7}, what, print)
+    assert wait(reactor, partial(folder.put, "d" * 26, 8, {"user": 8}, what)) is None
+    found = wait(reactor, partial(folder.get, ONE))
+    folder.count(7, found.states[3].fd, found.states[3].size)
+    folder.count(7, found.states[3].fd, found.states[3].size)
+    folder.remove(ONE)
+    settle(folder, reactor)
+    uses.wait(0.0)
+    assert [(what.states[3].size, 7)] == list(folder._woken.values())
+    with pytest.raises(Busy, match="of yours"):
+        folder.put(ONE, 7, {"user": 7}, what, print)
+    found.close()
+    uses.wait(0.0)
+    assert wait(reactor, partial(folder.put, ONE, 7, {"user": 7}, what)) is None
+    for each in (what, folder, uses):
+        each.close()
 
 
 def test_where_nothing_can_be_run_a_state_is_read_into_memory(
         make: Make, reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, what = make(), asleep()
-    wait(reactor, partial(folder.put, ONE, {}, what))
+    wait(reactor, partial(folder.put, ONE, 7, {"user": 7}, what))
     what.close()
     monkeypatch.setattr(os, "fstatvfs", lambda _fd: Mock(f_flag=os.ST_NOEXEC))
     found = wait(reactor, partial(folder.get, ONE))

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import ANY, Mock
 
 import pytest
 
@@ -29,6 +29,10 @@ from leeward.spec.limits import Limits
 from leeward.spec.pool_key import MAIN_POOL
 
 
+def new_file(_size: int) -> int:
+    return memory_file("state")
+
+
 class Place:
     """A sandbox with two kernels and its desk, whose answers the test gives."""
 
@@ -36,7 +40,8 @@ class Place:
         self.said: list[Refused | None] = []
         self.dumps: list[Callable[[Any], None]] = []
         self.reads: list[Callable[[int], None]] = []
-        self.reactor, self.bed = Mock(), Mock(put=Mock(return_value=False))
+        self.reactor = Mock()
+        self.bed = Mock(put=Mock(return_value=False), enter_turn=Mock(return_value=True), new_file=new_file)
         self.reactor.watch = lambda _fd, _kind, call: self.reads.append(call)
         self.sandbox = Mock(held=False, kernels={1: Mock(lives=True), 2: Mock(lives=True), 3: Mock(lives=False)})
         self.sandbox.facts.limits.files = 1 << 20
@@ -45,8 +50,8 @@ class Place:
         monkeypatch.setattr(sleeping, "Dump", self.dump)
         self.before = set(os.listdir("/proc/self/fd"))
 
-    def dump(self, _reactor: object, admit: Callable[[int], None], done: Callable[[Any], None]) -> Mock:
-        admit(4096)
+    def dump(self, _reactor: object, new_file: Callable[[int], int], done: Callable[[Any], None]) -> Mock:
+        os.close(new_file(4096))
         self.dumps.append(done)
         return Mock()
 
@@ -110,7 +115,8 @@ def test_it_sleeps_when_all_is_taken_and_wakes_with_that(place: Place) -> None:
     for call in place.sandbox.wake_kernel.call_args_list:
         call.args[2]("")
     place.bed.woken.assert_called_once()
-    place.bed.give_back.assert_called_once_with(2 * 4096 + 4)
+    place.bed.resize.assert_called_once_with(ANY, 4)
+    place.bed.leave_turn.assert_called_once()
     assert (SleepStage.OVER, False, set()) == (made.stage, place.sandbox.held, place.left())
 
 
@@ -126,7 +132,7 @@ def test_what_fails_leaves_it_as_it_was(place: Place, fails: str) -> None:
         if fails == "files":
             place.orders[-1][1](LeewardError("no"), [])
         else:
-            place.bed.admit.side_effect = Busy("too much") if fails == "room" else None
+            place.bed.resize.side_effect = Busy("too much") if fails == "room" else None
             place.sandbox.facts.limits.files = -sleeping._BESIDE
             os.write(place.orders[-1][2], b"rows")
             place.reads[-1](0)
@@ -135,6 +141,21 @@ def test_what_fails_leaves_it_as_it_was(place: Place, fails: str) -> None:
     assert place.said[0] is not None
     place.bed.woken.assert_called_once()
     place.bed.leave.assert_not_called()
+
+
+def test_it_waits_for_its_turn(place: Place) -> None:
+    """Nothing is taken before, and what goes wrong then is told as later."""
+    place.bed.enter_turn.return_value = False
+    made = place.begin()
+    later, = place.bed.enter_turn.call_args.args
+    assert ([], True) == (place.dumps, place.sandbox.held)
+    place.sandbox.kernels[1].snapshot.side_effect = Busy("64 requests wait")
+    later()
+    assert ["64 requests wait"] == [str(each) for each in place.said]
+    assert (SleepStage.OVER, False) == (made.stage, place.sandbox.held)
+    place.bed.leave_turn.assert_called_once_with(later)
+    later()
+    assert 1 == len(place.dumps)
 
 
 def test_what_cannot_sleep_is_refused_at_once(place: Place) -> None:
@@ -233,6 +254,18 @@ def test_what_cannot_be_read_now_sleeps_on(place: Place, number: int) -> None:
     os.close(place.orders[-1][2])
     made.close()
     assert set() == place.left()
+
+
+def test_what_cannot_be_counted_sleeps_on(place: Place) -> None:
+    """Its pages would be counted for nobody."""
+    made = asleep(place)
+    place.bed.count.side_effect = Busy("the host has no watch")
+    made.wake(tried := Mock())
+    place.bed.enter.call_args.args[0](Mock())
+    tried.assert_called_once()
+    place.sandbox.place.assert_not_called()
+    assert SleepStage.ASLEEP is made.stage
+    made.close()
 
 
 @pytest.mark.parametrize("on_disk", [True, False])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from leeward.client.snapshot_files import facts_of
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run.dumping import KernelState
 from leeward.daemon.sandboxes.importing import Arriving, check, key
+from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.daemon.sandboxes.snapshots import MOST_DUMPS, MOST_OF_ALL, MOST_SNAPSHOTS, Snapshots
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.errors import BadRequest, Busy, SnapshotFailed
@@ -26,13 +29,22 @@ FACTS = facts_of("3.11", {"numpy": "2"}, ["a socket"])
 class Desk:
     def __init__(self) -> None:
         self.reactor, self.idle = Reactor(), 60.0
-        self.snapshots = Snapshots(self.reactor, lambda user: MOST * user, lambda: self.idle)
+        self.uses = LastUses(self.reactor)
+        self.snapshots = Snapshots(self.reactor, self.uses, lambda user: MOST * user, lambda: self.idle, leaves=self.leaves)
+        self.guests = False
+
+    def leaves(self, _user: int, own: int, left: int) -> bool:
+        return not self.guests or own <= left
 
     def add(self, user: int, size: int, memory: ZygoteMemory | None = None) -> str:
-        self.snapshots.admit(user, size)
-        state = KernelState(os.memfd_create("x"), size, "3", {}, (), memory)
-        return self.snapshots.add(user, state, size).name
+        return self.snapshots.add(user, KernelState(self.snapshots.new_file(user, size), size, "3", {}, (), memory)).name
 
+    def bytes_of(self, user: int) -> int:
+        self.uses.wait(0.0)
+        return self.snapshots.bytes_of(user)
+
+    def fits(self, user: int, size: int) -> None:
+        os.close(self.snapshots.new_file(user, size))
 
     def bring(self, user: int, state: int, memory: int = 0) -> str:
         return self.snapshots.begin_import(user, Arriving((state, memory), FACTS, 7.5))
@@ -43,6 +55,7 @@ def desk() -> Iterator[Desk]:
     made = Desk()
     yield made
     made.snapshots.close()
+    made.uses.close()
     made.reactor.close()
 
 
@@ -62,13 +75,57 @@ def test_bytes_are_counted_until_it_goes(desk: Desk) -> None:
     """Also those that a dump was admitted, which may be more than it takes."""
     first = desk.add(1, 600)
     with pytest.raises(Busy, match="snapshot_memory"):
-        desk.snapshots.admit(1, 500)
-    desk.snapshots.admit(2, 500)
-    desk.snapshots.give_back(2, 500)
+        desk.fits(1, 500)
+    desk.fits(2, 500)
     desk.snapshots.remove(first, 1)
-    desk.snapshots.admit(1, 1000)
-    desk.snapshots.give_back(1, 1000)
-    assert not desk.snapshots._bytes
+    desk.fits(1, 1000)
+    assert 0 == desk.bytes_of(1) == desk.bytes_of(2)
+
+
+def _kept_by_a_mapping(fd: int) -> Callable[[], None]:
+    mapped = mmap.mmap(fd, 512, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+    return mapped.close
+
+
+def _kept_by_a_path(fd: int) -> Callable[[], None]:
+    return partial(os.close, os.open(f"/proc/self/fd/{fd}", os.O_PATH))
+
+
+@pytest.mark.parametrize("keep", [_kept_by_a_mapping, _kept_by_a_path, lambda fd: partial(os.close, os.dup(fd))])
+@pytest.mark.parametrize("what", ["snapshot", "dump", "import"])
+def test_bytes_are_counted_while_somebody_has_them(desk: Desk, keep: Callable[[int], Callable[[], None]], what: str) -> None:
+    """A copy of a snapshot that was removed, or a process that has kept what it got for a dump."""
+    name = desk.bring(1, 0, 700) if what == "import" else ""
+    if what == "import":
+        fd = desk.snapshots._arriving[name][1]._files[1]
+    else:
+        fd = desk.snapshots.new_file(1, 700)
+        os.ftruncate(fd, 4096)
+    if what == "snapshot":
+        name = desk.snapshots.add(1, KernelState(fd, 700, "3", {}, ())).name
+    let_go = keep(fd)
+    if name:
+        desk.snapshots.remove(name, 1)
+    else:
+        os.close(fd)
+    assert 700 == desk.bytes_of(1)
+    with pytest.raises(Busy):
+        desk.fits(1, 301)
+    let_go()
+    assert 0 == desk.bytes_of(1)
+
+
+def test_a_guest_leaves_others_their_part_of_the_memory(desk: Desk) -> None:
+    """As much as he has is always left."""
+    desk.snapshots._room = 900
+    desk.fits(1, 900)
+    desk.guests = True
+    with pytest.raises(Busy, match="all users"):
+        desk.fits(1, 451)
+    desk.add(1, 450)
+    desk.add(2, 225)
+    with pytest.raises(Busy, match="all users"):
+        desk.fits(2, 1)
 
 
 def test_a_zygotes_memory_counts_once(desk: Desk) -> None:
@@ -77,11 +134,11 @@ def test_a_zygotes_memory_counts_once(desk: Desk) -> None:
     os.ftruncate(fd, 300)
     memory = ZygoteMemory(fd)
     names = [desk.add(1, 100, memory) for _ in range(2)]
-    assert 500 == desk.snapshots._bytes[1]
+    assert 500 == desk.bytes_of(1)
     desk.snapshots.remove(names[0], 1)
-    assert 400 == desk.snapshots._bytes[1]
+    assert 400 == desk.bytes_of(1)
     desk.snapshots.remove(names[1], 1)
-    assert not desk.snapshots._bytes
+    assert 0 == desk.bytes_of(1)
     os.fstat(fd)
     del memory
     with pytest.raises(OSError, match="descriptor"):
@@ -111,7 +168,7 @@ def test_there_are_so_many_at_once(desk: Desk) -> None:
 
 def test_all_users_together_leave_half_of_the_memory(desk: Desk) -> None:
     with pytest.raises(Busy, match="all users"):
-        desk.snapshots.admit(1 << 40, 1 << 48)
+        desk.fits(1 << 40, 1 << 48)
 
 
 def test_an_unused_one_goes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +181,7 @@ def test_an_unused_one_goes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None
     now[0] = 165.0
     desk.snapshots._look()
     assert [used] == [each.name for each in desk.snapshots.of(1)]
-    assert 10 == desk.snapshots._bytes[1]
+    assert 10 == desk.bytes_of(1)
     with pytest.raises(SnapshotFailed):
         desk.snapshots.get(old, 1)
 
@@ -146,9 +203,12 @@ def test_bytes_that_come_back_are_a_snapshot_when_all_are_there(desk: Desk) -> N
         with pytest.raises(PermissionError):
             os.pwrite(fd, b"x", 0)
     with pytest.raises(Busy):
-        desk.snapshots.admit(1, MOST - 799)
+        desk.fits(1, MOST - 799)
     desk.snapshots.remove(name, 1)
-    desk.snapshots.admit(1, MOST)
+    with pytest.raises(Busy):
+        desk.fits(1, MOST)  # a copy may still need the zygote's memory
+    del found
+    desk.fits(1, MOST)
 
 
 def test_an_import_is_its_users_and_counts_until_it_is_given_up(desk: Desk) -> None:
@@ -173,7 +233,7 @@ def test_an_import_ends_when_nothing_comes(desk: Desk, monkeypatch: pytest.Monke
 
     def given_up() -> bool:
         try:
-            desk.snapshots.admit(1, MOST)
+            desk.fits(1, MOST)
         except Busy:
             return False
         return True

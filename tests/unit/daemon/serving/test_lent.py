@@ -14,7 +14,9 @@ import pytest
 from kit import reactors
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import Shares
+from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run.report import Report
+from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.daemon.serving import parcel
 from leeward.daemon.serving.parcel import SEALS, LentFiles, seal
 from leeward.daemon.serving.peers import ServedUsers
@@ -32,13 +34,14 @@ def descriptors() -> int:
 
 def test_every_way_to_hold_a_file_counts() -> None:
     """In a message that wasn't received, by a descriptor, by a mapping, reopened; and then no more."""
-    before = descriptors()
-    files, arena = LentFiles(), seal([bytes(SIZE)])
+    reactor = Reactor()
+    uses, before = LastUses(reactor), descriptors()
+    files, arena = LentFiles(uses), seal([bytes(SIZE)])
     assert files.lend(arena)
     ours, theirs = socket.socketpair()
 
     def held() -> int:
-        files.look()
+        uses.wait(0.0)
         return files.size
 
     assert SIZE == held()
@@ -52,41 +55,45 @@ def test_every_way_to_hold_a_file_counts() -> None:
     again = os.open(f"/proc/self/fd/{got}", os.O_RDONLY)
     os.close(got)
     assert SIZE == held()
-    mapped = mmap.mmap(again, SIZE, prot=mmap.PROT_READ)
+    mapped, path = mmap.mmap(again, SIZE, prot=mmap.PROT_READ), os.open(f"/proc/self/fd/{again}", os.O_PATH)
     os.close(again)
     assert SIZE == held()
     mapped.close()
+    assert SIZE == held()  # by a descriptor without any right
+    os.close(path)
     assert (0, 0) == (held(), len(files))
+    uses.close()
     assert before == descriptors()
+    reactor.close()
 
 
 def test_a_lent_file_can_be_read_and_not_written() -> None:
-    files, arena = LentFiles(), seal([b"result"])
-    files.lend(arena)
+    reactor = Reactor()
+    uses, arena = LastUses(reactor), seal([b"result"])
+    LentFiles(uses).lend(arena)
 
     assert b"result" == os.pread(arena.fd, 100, 0)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.write(arena.fd, b"x")
     assert SEALS == SEALS & fcntl.fcntl(arena.fd, fcntl.F_GET_SEALS)
     arena.close()
-    files.close()
+    uses.close()
+    reactor.close()
 
 
 def test_without_descriptors_a_result_is_sent_unlent(monkeypatch: pytest.MonkeyPatch) -> None:
-    files, arena = LentFiles(), seal([bytes(SIZE)])
-    opened: list[int] = []
-
+    reactor = Reactor()
+    files, arena = LentFiles(LastUses(reactor)), seal([bytes(SIZE)])
     def scarce(path: str, flags: int) -> int:
-        if opened:
-            raise OSError(24, "Too many open files")
-        opened.append(os.dup(arena.fd))
-        return opened[0]
+        raise OSError(24, "Too many open files")
+
     before = descriptors()
     monkeypatch.setattr(os, "open", scarce)
 
     assert not files.lend(arena)
     assert (0, 0, before) == (len(files), files.size, descriptors())
     arena.close()
+    reactor.close()
 
 
 class Jobs:
@@ -149,7 +156,6 @@ class House:
 @pytest.fixture(params=reactors.ALL)
 def house(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     monkeypatch.setattr(parcel, "MOST_LENT", 4 * SIZE)
-    monkeypatch.setattr(parcel, "_LENT_LOOK_S", 0.0)
     house = House(request.param)
     yield house
     house.close()

@@ -12,6 +12,7 @@ import pytest
 
 from leeward._native.memfd import memory_file
 from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.daemon.sandboxes.sleep_folder import Asleep, SleepFolder
 from leeward.daemon.serving.restoring import restore
 
@@ -21,6 +22,7 @@ NAMES = [letter * 26 for letter in "abcd"]
 @pytest.mark.parametrize("record", [1, {}, {"made_on": 1}, {"made_on": {"kernel": "another"}}])
 def test_what_cannot_be_used_is_removed(tmp_path: Path, record: Any) -> None:
     reactor, server = Reactor(), Mock()
+    server.desk.last_uses = LastUses(reactor)
     server.reactor, server.config.sleep_size = reactor, 1 << 20
     tmp_path.chmod(0o700)
     restore(server, str(tmp_path / "sleep"), "/socket")
@@ -28,7 +30,7 @@ def test_what_cannot_be_used_is_removed(tmp_path: Path, record: Any) -> None:
     said: list[object] = []
     for name in NAMES:
         what = Asleep({}, memory_file("files"), 0)
-        folder.put(name, record, what, said.append)
+        folder.put(name, 7, record, what, said.append)
         what.close()
     while len(said) < len(NAMES):
         reactor.turn(1.0)
