@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from glob import glob
 from pathlib import Path
 
 from bench import sandboxes as live
@@ -31,6 +32,9 @@ max = {most}
 [profiles.cold]
 image = "large"
 max = {most}
+[profiles.plain]
+min = {boxes}
+max = {most}
 """
 
 
@@ -48,19 +52,18 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
 @contextlib.contextmanager
 def _root(folder: str, size: int) -> Iterator[str]:
     """A tar of so many bytes of this machine's own programs and libraries, which run."""
-    rows, left = [b"bin", b"sbin", b"lib", b"lib64"], size
+    first = [path for place in ("usr/lib64/*", "usr/lib/*/ld-*", "usr/lib/*/libc.so*", "usr/bin/echo")
+             for path in glob(f"/{place}")]
+    rows, left = dict.fromkeys(("/bin", "/sbin", "/lib", "/lib64", *first)), size
     for below in ("usr/bin", "usr/lib"):
-        for at, folders, files in os.walk(f"/{below}"):
-            folders.sort()
-            for name in sorted(files):
-                path = os.path.join(at, name)
+        for at, _, files in os.walk(f"/{below}"):
+            for path in (os.path.join(at, name) for name in files):
                 left -= os.lstat(path).st_size
-                if left < 0:
-                    break
-                rows.append(os.fsencode(path[1:]))
+                if left >= 0:
+                    rows[path] = None
     archive = f"{folder}/root.tar"
     subprocess.run(["tar", "-cf", archive, "-C", "/", "--null", "--no-recursion", "--ignore-failed-read", "-T", "-"],
-                   input=b"\0".join(rows), check=True, stderr=subprocess.DEVNULL)
+                   input=b"\0".join(os.fsencode(path[1:]) for path in rows), check=True, stderr=subprocess.DEVNULL)
     try:
         yield archive
     finally:
@@ -78,7 +81,8 @@ def _opened(store: Images, settings: FigureSettings) -> Iterator[Row]:
     config = Path(store.folder, "config.toml")
     config.write_text(_CONFIG.format(store=store.folder, boxes=_BOXES, most=2 * _BOXES))
     config.chmod(0o600)
-    for profile, target in (("armed", 100), ("cold", None)):
+    opened = dict[str, float]()
+    for profile, target in (("plain", None), ("armed", 100), ("cold", None)):
         seconds, each, wrong = list[float](), list[float](), list[str]()
         for _ in range(settings.some(4)):
             with (daemon(None, "--config", str(config)) as path,
@@ -88,9 +92,13 @@ def _opened(store: Images, settings: FigureSettings) -> Iterator[Row]:
                 found = live.at_once(connection, daemon_pid(path), _BOXES, wrong)
             seconds.append(found["open ms in all"])
             each.append((found["MiB"] - found["MiB before"]) / _BOXES)
-        yield Row(f"{_BOXES} sandboxes on one image of 600 MB opened, one after the other, {profile}",
-                  round(percentile(seconds, 50)), "ms", target, measured=[spread("sandbox_open", "ms", seconds, 1)],
-                  note=f"{_BOXES if target else 1} workers armed" + "".join(f"; {one}" for one in wrong))
+        opened[profile] = round(percentile(seconds, 50))
+        if profile == "plain":
+            continue
+        yield Row(f"{_BOXES} sandboxes on one image of 600 MB opened, one after the other, {profile}", opened[profile], "ms",
+                  target, measured=[spread("sandbox_open", "ms", seconds, 1)],
+                  note=f"{_BOXES if target else 1} workers armed; {opened['plain']:g} ms without an image, all armed"
+                       + "".join(f"; {one}" for one in wrong))
         yield Row(f"memory of each after its first command, {profile}", round(percentile(each, 50), 2), "MiB",
                   None if target else 1.5, note="shares of pages, without the kernel's")
 
