@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.figures import agent, egress, jobs, many, overload, processes, sandboxes, serve, snapshots
+from bench.figures import agent, egress, images, jobs, many, overload, processes, sandboxes, serve, snapshots
 from bench.figures.row import FigureSettings, Row
 from leeward import __version__
 from leeward_cli.bench import floors
@@ -40,6 +40,7 @@ GROUPS: dict[str, Callable[[FigureSettings], Sequence[Row]]] = {
     "serve": serve.measure,
     "overload": overload.measure_overload,
     "many": many.measure,
+    "images": images.measure,
 }
 
 ROUNDS = 40

@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 import click
 
-from leeward.apps.images import registry
+from leeward.apps.images import committing, registry
 from leeward.apps.images.sources import FoundImage, find
 from leeward.apps.images.store import Images, ImportProgress
 from leeward.apps.images.streams import ImageBounds
 from leeward.daemon.config_sources import load
 from leeward.errors import LeewardError, quoted
-from leeward.spec.images import name_path
+from leeward.spec.images import Image, name_path
 from leeward.spec.stored import default_folder
 from leeward_cli import progress
-from leeward_cli.click_options import CommandGroup
+from leeward_cli.click_options import JSON_LINES, SOCKET, CommandGroup
 from leeward_cli.messages import complain
+from leeward_cli.overlays import line, row_of
+from leeward_cli.sandbox_command import attached
 from leeward_cli.terminal_rows import fields
 
 _CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
@@ -87,13 +90,52 @@ def pull(ref: str, name: str, mirror: str, config_file: str | None) -> int:
     return _add(_open(config_file), name, registry.pull(wanted, mirror), str(wanted), ImageBounds())
 
 
+@image.command("diff")
+@click.argument("sandbox", metavar="ID")
+@SOCKET
+@JSON_LINES
+@_CONFIG
+def diff(sandbox: str, socket: str | None, as_json: bool, config_file: str | None) -> int:
+    """Show what a live sandbox has changed of its image's root, as `leeward diff` shows it for a folder."""
+    store = _open(config_file)
+    with attached(sandbox, socket) as box, progress.Progress("comparing"):
+        found = committing.diff(box, store)
+    for change in found:
+        click.echo(json.dumps(row_of(change)) if as_json else line(change))
+    return 0
+
+
+@image.command("commit")
+@click.argument("sandbox", metavar="ID")
+@click.argument("name")
+@SOCKET
+@_CONFIG
+def commit(sandbox: str, name: str, socket: str | None, config_file: str | None) -> int:
+    """
+    Make the image NAME of a live sandbox's image and what the sandbox has changed of its root, as one more layer.
+
+    The sandbox goes on; what it writes meanwhile may be in the layer or not. Environment, user and entry point stay those
+    of its image.
+    """
+    name_path("", name)  # BadRequest before anything is read
+    store, far, began = _open(config_file), ImportProgress(), time.monotonic()
+    with attached(sandbox, socket) as box, progress.Progress(f"committing {quoted(sandbox)}", lambda: _bar(far, began)):
+        made, left = committing.commit(box, store, name, far)
+    _tell(store, name, made, left, began)
+    return 0
+
+
 def _add(store: Images, name: str, finding: AbstractContextManager[FoundImage], source: str, bounds: ImageBounds) -> int:
     far, began = ImportProgress(), time.monotonic()
     with progress.Progress(f"importing {quoted(source)}", lambda: _bar(far, began)), finding as found:
         made, left = store.add(name, found, source, far, bounds)
+    _tell(store, name, made, left, began)
+    return 0
+
+
+def _tell(store: Images, name: str, made: Image, left: Mapping[str, int], began: float) -> None:
     told = "".join(f", without {number} {what}" for what, number in sorted(left.items()))
     click.echo(f"{name}: {len(made.layers)} layers, {_size(store.size_of(made))}, in {time.monotonic() - began:.1f} s{told}")
-    return 0
 
 
 @image.command("list")

@@ -16,7 +16,7 @@ import os
 import stat
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from msgpack import Unpacker
 
@@ -150,6 +150,18 @@ def digest_of(fd: int) -> bytes:
     return found.digest()
 
 
+class LowerFolder(Protocol):
+    """What lies below an overlay: a folder of the host, or an image's layers."""
+
+    def look(self, path: bytes) -> os.stat_result | None: ...
+
+    def link(self, path: bytes) -> bytes: ...
+
+    def digest(self, path: bytes) -> bytes | None: ...
+
+    def below(self, path: bytes) -> list[bytes]: ...
+
+
 class HostFolder:
     """The folder of the host below an overlay, by the daemon's row of the mount. Stale if another one is at that path now."""
 
@@ -215,7 +227,7 @@ class HostFolder:
         return found
 
 
-def changes(rows: Sequence[UpperRow], host: HostFolder) -> list[FolderChange]:
+def changes(rows: Sequence[UpperRow], host: LowerFolder) -> list[FolderChange]:
     """How *rows* differ from *host*, sorted by path."""
     here = {row.path for row in rows}
     found: dict[bytes, FolderChange] = {}
@@ -239,7 +251,7 @@ def changes(rows: Sequence[UpperRow], host: HostFolder) -> list[FolderChange]:
     return [found[path] for path in sorted(found)]
 
 
-def _kind(row: UpperRow, about: os.stat_result | None, host: HostFolder) -> str:
+def _kind(row: UpperRow, about: os.stat_result | None, host: LowerFolder) -> str:
     """The kind of change of a path; "" if nothing differs."""
     if about is None:
         return "created"

@@ -29,16 +29,48 @@ _TOGETHER, _SMALL, _NAMES = 500, 64 << 10, 32 << 10
 _NUMBERS = ("device", "inode", "since")
 
 
-class Overlay:
+class UpperLayer:
+    """What the sandbox *box* has written to its overlay at *target*: of a folder of the host, or "/" for an image's root."""
+
+    def __init__(self, box: Sandbox, target: str) -> None:
+        self._box, self.target = box, target
+
+    def rows(self) -> list[UpperRow]:
+        """The entries of the overlay's upper layer, without a comparison with the host."""
+        return entries(self.fetch("overlay_diff", {}))
+
+    def read(self, path: bytes, into: int, most: int) -> None:
+        """Write the file to *into*: *most* bytes, and one more if it is larger, since processes may append all the time."""
+        offset = 0
+        while offset <= most:
+            data = self.fetch("overlay_read", {"path": path, "offset": offset})
+            write_sparse(into, memoryview(data)[:most + 1 - offset])
+            offset += len(data)
+            if len(data) < _PIECE:
+                break
+        end_sparse(into)
+
+    def fetch(self, op: str, fields: Mapping[str, Any]) -> bytes | memoryview:
+        reply, descriptors = self._box._connections.call(op, {"sandbox": self._box.id, "target": self.target, **fields})
+        try:
+            if len(reply.arenas) != len(descriptors) or len(descriptors) > 1:
+                raise BadReply("the daemon sent something else than one memory file")
+            return map_arena(descriptors[0], reply.arenas[0]) if descriptors else b""
+        finally:
+            for fd in descriptors:
+                os.close(fd)
+
+
+class Overlay(UpperLayer):
     """The overlay at *target* of the sandbox *box*, "" for the only one; RequestRejected if there is none, or several."""
 
     def __init__(self, box: Sandbox, target: str) -> None:
-        self._box = box
-        self._row = self._find(target)
-        self.target: str = self._row["target"]
+        self._row = self._find(box, target)
+        super().__init__(box, self._row["target"])
 
-    def _find(self, target: str) -> Mapping[str, Any]:
-        rows = self._box.info().get("mounts", [])
+    @staticmethod
+    def _find(box: Sandbox, target: str) -> Mapping[str, Any]:
+        rows = box.info().get("mounts", [])
         try:
             rows = [row for row in rows if row["overlay"]]
             found = [row for row in rows if not target or row["target"] == target]
@@ -72,7 +104,7 @@ class Overlay:
             return self._applying(host).conflicts(seen)
 
     def _applying(self, host: HostFolder, wanted: Sequence[FolderChange] = ()) -> Applying:
-        return Applying(host, _Contents(self, wanted).read, self._box._applied.setdefault(self.target, {}))
+        return Applying(host, UpperContents(self, _sizes(wanted)).read, self._box._applied.setdefault(self.target, {}))
 
     def save(self, wanted: Changes, folder: str) -> list[Stale | RequestRejected]:
         """
@@ -96,14 +128,10 @@ class Overlay:
         row = {"path": files, "device": about.st_dev, "inode": about.st_ino, "since": 0}
         with closing(HostFolder(row)) as host:
             found = [made[path] for path in sorted(made)]
-            applying = Applying(host, _Contents(self, found).read, {})
+            applying = Applying(host, UpperContents(self, _sizes(found)).read, {})
             left = applying.conflicts(found, seen=False)
             applying.apply([change for change in found if change.path not in left])
             return list(left.values())
-
-    def rows(self) -> list[UpperRow]:
-        """The entries of the overlay's upper layer, without a comparison with the host."""
-        return entries(self._fetch("overlay_diff", {}))
 
     def is_over(self, folder: int) -> bool:
         """Whether the descriptor *folder* leads to the host's folder below this overlay."""
@@ -119,7 +147,7 @@ class Overlay:
         """The present content of a file in the sandbox; RequestRejected if it has more than *most* bytes."""
         held, size = list[bytes](), 0
         while True:
-            data = self._fetch("overlay_read", {"path": os.fsencode(path), "offset": size})
+            data = self.fetch("overlay_read", {"path": os.fsencode(path), "offset": size})
             size += len(data)
             if size > most:
                 raise RequestRejected(f"{path!r:.120} has more than {most} bytes")
@@ -153,34 +181,16 @@ class Overlay:
     def _ask(self, op: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         return checked(answer, self._box.ask(op, {"target": self.target, **fields}))
 
-    def _read(self, path: bytes, into: int, most: int) -> None:
-        """Write the file to *into*: *most* bytes, and one more if it is larger, since processes may append all the time."""
-        offset = 0
-        while offset <= most:
-            data = self._fetch("overlay_read", {"path": path, "offset": offset})
-            write_sparse(into, memoryview(data)[:most + 1 - offset])
-            offset += len(data)
-            if len(data) < _PIECE:
-                break
-        end_sparse(into)
 
-    def _fetch(self, op: str, fields: Mapping[str, Any]) -> bytes | memoryview:
-        reply, descriptors = self._box._connections.call(op, {"sandbox": self._box.id, "target": self.target, **fields})
-        try:
-            if len(reply.arenas) != len(descriptors) or len(descriptors) > 1:
-                raise BadReply("the daemon sent something else than one memory file")
-            return map_arena(descriptors[0], reply.arenas[0]) if descriptors else b""
-        finally:
-            for fd in descriptors:
-                os.close(fd)
+def _sizes(wanted: Sequence[FolderChange]) -> list[tuple[bytes, int]]:
+    return [(os.fsencode(change.path), change.size) for change in wanted if change.writes_content]
 
 
-class _Contents:
-    """The contents of *wanted*, which are read in this order: of small files many with one request."""
+class UpperContents:
+    """The contents of *files*, paths and sizes, which are read in this order: of small files many with one request."""
 
-    def __init__(self, overlay: Overlay, wanted: Sequence[FolderChange]) -> None:
-        self._overlay = overlay
-        self._files = [(os.fsencode(change.path), change.size) for change in wanted if change.writes_content]
+    def __init__(self, layer: UpperLayer, files: Sequence[tuple[bytes, int]]) -> None:
+        self._layer, self._files = layer, files
         self._places = {path: number for number, (path, _) in enumerate(self._files)}
         self._ahead = dict[bytes, bytes]()
 
@@ -192,7 +202,7 @@ class _Contents:
             write_sparse(into, memoryview(self._ahead.pop(path))[:most + 1])
             end_sparse(into)
         else:
-            self._overlay._read(path, into, most)
+            self._layer.read(path, into, most)
 
     def _together(self, path: bytes) -> dict[bytes, bytes]:
         """The contents of the file *path* and the small ones after it; none where it is large, or alone."""
@@ -205,7 +215,7 @@ class _Contents:
         if len(names) < 2:
             return {}
         try:
-            data = self._overlay._fetch("overlay_read", {"path": path, "paths": names[1:]})
+            data = self._layer.fetch("overlay_read", {"path": path, "paths": names[1:]})
             unpacker = msgpack.Unpacker(max_buffer_size=2 * _PIECE)
             unpacker.feed(data)
             found = dict(zip(names, unpacker, strict=False))

@@ -85,7 +85,7 @@ class Sandbox(OverlayCalls):
         hide (Sequence[str]): with such a home: paths in its mounts to show as an unreadable file, or an empty folder.
         protect (Sequence[str]): paths in its mounts that can't be written.
         pin (Sequence[str]): folders in its mounts that, like those above them, can't be moved.
-        image (str): an image of the daemon's user, whose root file system the sandbox has; programs run there, no code.
+        image (str): an image of the daemon's user, whose root file system the sandbox has; code runs there by its own Python.
         user (str): who runs in the image: a name of the image's or a number; the image's own by default.
         held (bool): the daemon ends the sandbox when this program ends, however it ends, until `detach`; where a copy of
             a folder has changes, its processes, and the sandbox ten minutes later.

@@ -14,9 +14,11 @@ import time
 
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
+from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Table, returns
 from leeward.crossing.walk import opened
 from leeward.errors import KernelRefusal, Unsupported
+from leeward.isolation import mounts
 
 #: Names on the scratch file system, whose root no process of the sandbox sees.
 UPPER, _WORK = "upper.{}", "work.{}"
@@ -63,6 +65,15 @@ def lay(scratch: int, lower: int, number: int, target: str) -> None:
 def upper(scratch: int, number: int) -> int:
     """The upper folder of an overlay, opened with O_PATH."""
     return os.open(UPPER.format(number), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=scratch)
+
+
+def upper_of_root(first: str) -> int:
+    """
+    The upper folder of an image's root, opened with O_PATH. It lies on the file system that the folder *first* covers,
+    which is uncovered in a mount namespace of this process alone: nobody else sees it.
+    """
+    Table([returns(Call.UNSHARE, Clone.NEWNS), native.unmount_step(first)]).run()
+    return os.open(f"{first}/{mounts.UPPER}", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def cover(scratch: int, lower: int, number: int, target: str) -> None:

@@ -13,10 +13,12 @@ An order and its answer are one datagram of MessagePack each, on the channel tha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
 import struct
+import sys
 from typing import Any, NoReturn
 
 import msgpack
@@ -42,6 +44,7 @@ _RULES = Cell("ruleset")
 _SHOWN = MountAttr.NOSUID | MountAttr.NODEV
 #: The folder in which the new root is built; mounts on it are moved before.
 _STAGE = "/tmp"
+_LOOK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: CAP_DAC_READ_SEARCH; with it CAP_DAC_OVERRIDE and CAP_FOWNER, to copy and remove files whatever their mode is; and
 #: with these CAP_SYS_ADMIN, to mount.
 _READ_SEARCH, _FILES, _MOUNTS = 1 << 2, 0b1110, 0b1110 | 1 << 21
@@ -52,10 +55,11 @@ class Carried:
     handled: int  # rights on files that the sandbox's ruleset denies unless a rule allows them; 0 without Landlock
     folders: tuple[str, ...]  # of the scratch file system; the first one lies over its root
     steps: int  # the number of a porter's steps
+    image: bool  # the root is an image's
 
 
 def carried(plan: WorkerPlan) -> Carried:
-    return Carried(plan.landlock.fs, plan.view.scratch.targets, len(way(plan).table.steps))
+    return Carried(plan.landlock.fs, plan.view.scratch.targets, len(way(plan).table.steps), plan.view.root is not None)
 
 
 def way(plan: WorkerPlan) -> Way:
@@ -71,6 +75,7 @@ def main(carried: Carried, born: Born) -> NoReturn:
     if born.join_error or born.affinity_error or born.done < carried.steps:
         os._exit(1)  # the descriptors aren't as they should be; the daemon sees the end of the channel
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=CHANNEL)
+    sys.path.clear()  # where the host's modules were are an image's now, and capabilities are here
     os.chdir("/")
     try:
         data, fds, _, _ = socket.recv_fds(channel, _MOST, _FDS)
@@ -104,7 +109,10 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
         made.put(own["texts"])
     for number, (row, tree) in enumerate(zip(rows, fds, strict=True)):
         target: str = row["target"]
-        _make(target.lstrip("/"), file=row["file"])
+        if carried.image:
+            _make_in_image(target, file=row["file"])
+        else:
+            _make(target.lstrip("/"), file=row["file"])
         if any(target.startswith(f"{other['target']}/") for other in rows) and os.path.realpath(target) != target:
             raise LeewardError(f"{target!r:.200} is, or lies behind, a link of the folder that it is a part of")
         if row["overlay"]:
@@ -143,6 +151,28 @@ def _make(path: str, *, file: bool) -> None:
         os.makedirs(folder, 0o755)
     if file and not os.path.lexists(path):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444))
+
+
+def _make_in_image(path: str, *, file: bool) -> None:
+    """As `_make`, below the root of an image, whose links are a stranger's: one in the way is an error."""
+    *above, name = path.strip("/").split("/")
+    at = os.open("/", _LOOK)
+    try:
+        for part in above if file else (*above, name):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, 0o755, dir_fd=at)
+            below = os.open(part, _LOOK, dir_fd=at)
+            os.close(at)
+            at = below
+        if file:
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=at))
+            if not stat.S_ISREG(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+                raise NotADirectoryError
+    except (NotADirectoryError, FileNotFoundError):
+        raise LeewardError(f"{path!r:.200} is, or lies behind, a link or a file of the image") from None
+    finally:
+        os.close(at)
 
 
 def _new_root(rows: list[dict[str, Any]], handled: int) -> None:
@@ -198,16 +228,22 @@ def _bare(held: int = _READ_SEARCH) -> None:
 
 
 def _diff(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    upper = _upper(carried, order, fds)
+    return {"rows": walk.rows(upper, fds[-1])}
+
+
+def _upper(carried: Carried, order: dict[str, Any], fds: list[int]) -> int:
+    """The upper folder that *order* is about: of an overlay, whose layers are in *fds*, or without a number of the root."""
+    upper = layers.upper_of_root(carried.folders[0]) if order["number"] is None else layers.upper(fds[0], order["number"])
     _bare()
-    return {"rows": walk.rows(layers.upper(fds[0], order["number"]), fds[1])}
+    return upper
 
 
 def _read(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
-    _bare()
-    upper = layers.upper(fds[0], order["number"])
+    upper = _upper(carried, order, fds)
     if order["paths"]:
-        return {"files": walk.whole_files(upper, [order["path"], *order["paths"]], fds[1])}
-    return {"bytes": walk.piece(upper, order["path"], order["offset"], fds[1])}
+        return {"files": walk.whole_files(upper, [order["path"], *order["paths"]], fds[-1])}
+    return {"bytes": walk.piece(upper, order["path"], order["offset"], fds[-1])}
 
 
 def _keep(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:

@@ -28,6 +28,8 @@ DEVPTS = MountAttr.NOSUID | MountAttr.NOEXEC
 #: Folders of the template where a keeper has the layers of an image, and where each runner has what it writes, and
 #: builds its own root.
 LAYERS, SCRATCH, STAGED = "/.layers", "/.scratch", "/.root"
+#: The folder of an image's runner, on its tmpfs, with what it has changed of its root.
+UPPER = "upper"
 
 #: The folder of the template with files that replace files of /proc: a runner binds them into its own /proc.
 MADE = "/.proc"
@@ -163,7 +165,7 @@ def _image(view: View, root: Root, scratch_bytes: int) -> list[Step]:
     Mount the overlay of an image's layers, put leeward's own folders on it, and make it the root. What is written is on
     one tmpfs. Paths lead through leeward's own folders alone: no link of the image is followed.
     """
-    upper, staged = f"{SCRATCH}/upper", STAGED
+    upper, staged = f"{SCRATCH}/{UPPER}", STAGED
     made = [native.mount_step("tmpfs", SCRATCH, {"size": str(scratch_bytes), "nr_inodes": str(view.scratch.inodes),
                                                  "mode": "0755"}, _SCRATCH)]
     for path in (upper, f"{SCRATCH}/work", *(f"{upper}/{name}" for name in _OURS)):
@@ -176,6 +178,7 @@ def _image(view: View, root: Root, scratch_bytes: int) -> list[Step]:
                  returns(Call.CLOSE, fd)]
     if root.zeros:
         made += _zeros()
+    made.append(native.bind_step(SCRATCH, view.scratch.targets[0]))  # below the folder that covers it, for a porter
     for number, target in enumerate(view.scratch.targets):
         made += [returns(Call.MKDIRAT, native.AT_FDCWD, f"{SCRATCH}/{number}", 0o700),
                  returns(Call.FCHMODAT, native.AT_FDCWD, f"{SCRATCH}/{number}", 0o1777),

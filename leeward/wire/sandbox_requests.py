@@ -19,7 +19,7 @@ _INFO = {
     "metadata": "map of text to text", "age": "float", "idle": "float", "unused": "float", "left": "float", "held": "bool",
     "processes": "int", "calls": "int", "memory_limit": "int", "memory_peak": "int",
     "memory": "int", "cpu_time": "float", "oom_kills": "int", "forks_refused": "int", "denied": "map of text to int",
-    "mounts?": "array of map", "asleep": "bool",
+    "mounts?": "array of map", "asleep": "bool", "layers?": "array of text",
 }
 #: The end of a fetch: a response, or why there is none.
 _FETCHED = {

@@ -7,9 +7,14 @@ the host, and changes none of the image's; and its names and links mislead none 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import secrets
+import socket
+import stat
+import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -24,10 +29,18 @@ from kit.images import file, folder, hard, imported, layer, link, oci, of_busybo
 from kit.live_daemon import LiveDaemon
 from leeward.apps.images.store import Images
 from leeward.apps.images.streams import BadImage
+from leeward.client.overlay import UpperLayer
+from leeward.errors import RequestRejected
 
 pytestmark = pytest.mark.needs("user-namespaces", "kernel>=6.6", "usr-busybox")
 BY_MOUNTS = pytest.mark.no_single_lock("the mounts, Landlock and no capability hold it together, in any one's place")
 BY_IMPORT = pytest.mark.no_single_lock("the user's own process unpacks, and no lock of a job is about it")
+
+
+#: A module that tells what capabilities its process has.
+TRAP = b"""with open("/tmp/trap", "a") as file:
+    file.writelines(line for line in open("/proc/self/status") if line.startswith("CapEff"))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +64,9 @@ def daemon(outside: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         folder("etc"), file("etc/.wh.resolv.conf"), link("etc/hosts", f"{there}/secret"), link("proc", there),
         link("sys", there), link("dev", there), link("workspace", there), link("out", there), link("tmp", "/.scratch"),
         folder(".layers"), folder(".scratch"), folder(".root"), file(".sealed", b"not leeward's"))]), "hostile")
+    imported(store, oci(outside / "traps", [base.getvalue(), layer(
+        folder("tmp", mode=0o1777), *(file(f"{place}/{name}.py", TRAP) for place in sys.path if place.startswith("/usr/")
+                                      for name in sorted(sys.stdlib_module_names)))]), "traps")
     config = outside / "config.toml"
     config.write_text(f'pool_size = 1\nimages_folder = "{store.folder}"\n')
     config.chmod(0o600)
@@ -158,4 +174,85 @@ def test_c564_cannot_gain_by_what_root_is_answered(daemon: LiveDaemon, outside: 
     assert ["Uid:\t0\t0\t0\t0", "Gid:\t0\t0\t0\t0", "CapEff:\t0000000000000000",
             "NoNewPrivs:\t1"] == got.stdout_text.splitlines()
     assert 5 == len([line for line in got.stderr_text.splitlines() if "limit" not in line]), got.stderr_text
+    assert before == state(outside)
+
+
+@BY_MOUNTS
+def test_c566_cannot_reach_what_an_image_lies_on(daemon: LiveDaemon) -> None:
+    """The folder of its changes, which only the daemon's porter finds, below the one that covers it."""
+    with leeward.Sandbox(image="plain", socket=daemon.socket) as box:
+        with control():  # it is there
+            assert {b"etc", b"tmp"} <= {row.path for row in UpperLayer(box, "/").rows()}
+        got = box.shell("""
+            touch /dev/shm/mine
+            for each in "umount /dev/shm" "umount -l /dev/shm" "mount -o move /dev/shm /srv" "mount --bind /dev/shm/.. /srv" \
+                        "unshare -m umount /dev/shm" "unshare -rm umount -l /dev/shm" "nsenter -m -t 1 umount /dev/shm"; do
+                $each 2>/dev/null && echo "$each"; done
+            ls -A /dev/shm /srv; ls -d /dev/shm/../upper /proc/self/cwd/upper /.scratch 2>/dev/null""")
+        assert ["/dev/shm:", "mine", "/srv:"] == got.stdout_text.split()
+        with pytest.raises(RequestRejected):
+            UpperLayer(box, "/").fetch("overlay_read", {"path": b"../0/mine"})
+
+
+@BY_MOUNTS
+def test_c567_cannot_run_code_in_a_process_of_leewards_by_modules(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """Where the host's Python has its modules, the image has others: none is imported by a process with a capability."""
+    (tmp_path / "json.py").write_bytes(TRAP.replace(b"/tmp/trap", os.fsencode(tmp_path / "told")))
+    with control():
+        subprocess.run([sys.executable, "-c", "import json"], env={"PYTHONPATH": str(tmp_path)}, check=True)
+        assert "CapEff" in (tmp_path / "told").read_text()
+    with leeward.Sandbox(image="traps", socket=daemon.socket) as box:
+        box.files.write("/srv/file", b"content")
+        box.files.grep("nothing", path="/srv")
+        upper = UpperLayer(box, "/")
+        assert b"srv/file" in {row.path for row in upper.rows()}
+        assert b"content" == bytes(upper.fetch("overlay_read", {"path": b"srv/file", "offset": 0}))
+        with (box.publish(9) as published, contextlib.suppress(OSError),
+              socket.create_connection(("127.0.0.1", published.port)) as connection):
+            connection.recv(1)
+        told = box.shell("cat /tmp/trap 2>/dev/null").stdout_text
+        assert {"CapEff:\t0000000000000000"} >= {*told.splitlines()}
+
+
+@BY_MOUNTS
+def test_c568_cannot_leave_a_set_id_program_on_the_host(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """As root of an image, whose filter lets it set such bits, or as another user of it, in folders of the host."""
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    with control():
+        (shown / "set").write_bytes(b"")
+        (shown / "set").chmod(0o6755)
+        assert 0o6755 == stat.S_IMODE((shown / "set").stat().st_mode)
+        (shown / "set").chmod(0o755)
+    line = ("cp /bin/busybox /workspace/new; chmod 6755 /workspace/new /workspace/set;"
+            " install -m 4755 /bin/busybox /workspace/more")
+    with (pytest.raises(RequestRejected, match="as root in an image"),
+          leeward.Sandbox(image="plain", workdir=shown, socket=daemon.socket) as box):
+        assert box.id
+    for options in ({"workdir": shown, "user": "web"}, {"mounts": [leeward.Mount(shown, "/workspace")]},
+                    {"workdir": shown, "overlay": True}):
+        with leeward.Sandbox(image="plain", socket=daemon.socket, **options) as box:  # type: ignore[arg-type]
+            box.shell(line)
+            if "overlay" in options:
+                assert {"new", "set"} & {change.path for change in box.apply()}
+    assert [] == [path for path in shown.iterdir() if path.stat().st_mode & 0o6000]
+
+
+@BY_MOUNTS
+def test_c569_cannot_lead_a_mount_elsewhere(daemon: LiveDaemon, outside: Path, tmp_path: Path) -> None:
+    """By links of an image on the way to a folder's target: into the folder itself, by the process that mounts it, too."""
+    imported(Images(str(outside / "store")), oci(tmp_path / "oci", [layer(
+        link("data", "/proc/self/fd"), link("work", "/proc/self/root"), link("up", str(outside)), file("file"))]), "links")
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    before = state(outside)
+    with control():
+        (tmp_path / "link").symlink_to(shown)
+        (tmp_path / "link/new").mkdir()
+        (shown / "new").rmdir()
+    for target in ("/data/7", "/data/7/new", "/work", "/work/new", "/up/new", "/file", "/file/new"):
+        with (pytest.raises(leeward.LeewardError, match="a link or a file of the image"),
+              leeward.Sandbox(image="links", mounts=[leeward.Mount(shown, target)], socket=daemon.socket) as box):
+            assert box.id
+    assert [] == list(shown.iterdir())
     assert before == state(outside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import subprocess
 from pathlib import Path
 
@@ -43,6 +44,22 @@ def test_import_list_show_export_remove_and_prune(tmp_path: Path, config: Path) 
     assert (7, 8, "/home/me", ["A=1"]) == (shown["uid"], shown["gid"], shown["home"], shown["env"])
     assert "two" in image(config, "list")
     assert image(config, "prune").startswith("1 layers removed")
+
+
+def test_what_nobody_may_read_is_exported(tmp_path: Path, config: Path) -> None:
+    """By an ordinary user, too, whose files these are."""
+    source = oci(tmp_path / "oci", [layer(folder("etc"), file("etc/shadow", b"x", mode=0), folder("shut", mode=0),
+                                          folder("shut/in"), file("shut/in/file", b"y"))])
+    image(config, "import", str(source), "--name", "one")
+    image(config, "export", "one", str(tmp_path / "out.tar"))
+    image(config, "import", str(tmp_path / "out.tar"), "--name", "two")
+
+    [digest] = json.loads(image(config, "show", "two", "--json"))["layers"]
+    made = tmp_path / "images/layers" / digest
+    assert (0, 0) == (stat.S_IMODE((made / "etc/shadow").stat().st_mode), stat.S_IMODE((made / "shut").stat().st_mode))
+    for each in json.loads(image(config, "list", "--json")):
+        image(config, "remove", each["name"])
+    assert image(config, "prune").startswith("2 layers removed")
 
 
 def test_pull(tmp_path: Path, config: Path) -> None:

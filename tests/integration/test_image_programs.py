@@ -153,3 +153,34 @@ def test_pip_installs(box: leeward.Sandbox) -> None:
 
     assert 0 == done.exit_code, done.stdout_text + done.stderr_text
     assert b"7\n" == box.execute("import thing; print(thing.x)").stdout
+
+
+#: What an image may have its interpreter run before any code: it looks for more than code has.
+FIRST = b"""
+import os
+def look(path):
+    try:
+        return open(path).read(10)
+    except OSError as error:
+        return error.strerror
+with open("/tmp/first", "w") as file:
+    print(*(line.split()[1] for line in open("/proc/self/status") if line.startswith(("CapEff", "CapPrm", "NoNewPrivs"))),
+          *(os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")),
+          look("/proc/version"), look("/proc/1/environ"), file=file)
+"""
+
+
+def test_what_an_image_runs_first_is_held_as_code_is(box: leeward.Sandbox) -> None:
+    """What its Python's *.pth name, and libraries that its loader puts into every program; leeward's own have neither."""
+    box.files.write("/usr/lib/python3/dist-packages/first.pth", b"import first\n")
+    box.files.write("/usr/lib/python3/dist-packages/first.py", FIRST)
+    box.files.write("/etc/ld.so.preload", b"/none.so\n")
+    got = box.execute("print(6 * 7)")
+
+    assert "42\n" == got.stdout_text
+    assert "/none.so" in got.stderr_text
+    caps, none, privs, *rest = box.files.read("/tmp/first").decode().split()
+    assert ["0000000000000000"] * 2 + ["1"] == [caps, none, privs]
+    assert "No such file or directory" in " ".join(rest)
+    known = ("/dev/null", "/proc/", "/memfd:", "/usr/lib/python3/", "/tmp/first")  # no file of the host is open
+    assert [] == [each for each in rest if each.startswith("/") and not each.startswith(known)]

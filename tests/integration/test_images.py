@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ import leeward
 from kit import egress, packages
 from kit.images import file, folder, imported, layer, link, oci, of_busybox, of_debian
 from kit.live_daemon import LiveDaemon
-from leeward.apps.images.store import Images
+from leeward import Mount
+from leeward.apps.images.committing import commit
+from leeward.apps.images.store import Images, ImportProgress
 from leeward.errors import RequestRejected
 
 pytestmark = pytest.mark.needs("user-namespaces", "kernel>=6.6", "usr-busybox")
@@ -180,13 +183,66 @@ def test_files_and_terminals(box: Opens) -> None:
     assert b"/dev/pts/0" in b"".join(chunk.data for chunk in there.terminal(["/bin/tty"]))
 
 
+def test_a_sandbox_becomes_an_image(box: Opens, place: tuple[LiveDaemon, Images]) -> None:
+    """With all that it has changed of its root, and what its image says; it goes on."""
+    first = box(image="app", user="root", env={"A": "not the image's"})
+    first.shell("""
+        mkdir -p /new/in && echo x > /new/in/f && chmod 640 /new/in/f && ln -s f /new/in/link && rm /etc/motd
+        rm -r /usr/share && mkdir /usr/share && echo y > /usr/share/only; mv /srv /srv2; echo z >> /app/run; chmod 0 /root
+        mkfifo /fifo; echo > /dev/shm/not; echo 10.0.0.1 us > /etc/hosts; head -c 20000000 /dev/urandom > /new/big
+        echo 'you:x:5:6::/:/bin/sh' >> /etc/passwd; echo >/workspace/w; : > /new/.wh.in""")
+    before = first.shell("sha256sum < /new/big").stdout_text
+    made, left = commit(first, place[1], "after", ImportProgress())
+
+    assert {"special files": 1, "names that begin with .wh.": 1} == left
+    assert place[1].image("app").layers == made.layers[:-1]
+    assert before == first.shell("sha256sum < /new/big").stdout_text
+    after = box(image="after")
+    got = after.shell("id -u; echo $A; pwd; cat /new/in/link; stat -c %a /new/in/f; ls /etc/motd /usr/share; ls -d /srv*; "
+                      " tail -n 1 /app/run; stat -c %a /root; ls /dev/shm; grep -c 10.0.0.1 /etc/hosts; ls /workspace /fifo")
+    assert ["33", "from the image", "/app", "x", "640", "/usr/share:", "only", "/srv2", "z", "0", "0", "/workspace:",
+            "w"] == got.stdout_text.splitlines()
+    assert before == after.shell("sha256sum < /new/big").stdout_text
+    assert "uid=5(you)" == box(image="after", user="you").run(["id"]).stdout_text.split()[0]
+
+
+def test_commit_by_the_command_line(box: Opens, place: tuple[LiveDaemon, Images], tmp_path: Path) -> None:
+    there = box(image="busybox")
+    there.shell("echo committed > /etc/motd")
+    config = tmp_path / "config.toml"
+    config.write_text(f'images_folder = "{place[1].folder}"\n')
+    ran = place[0].run("image", "commit", there.id, "made", "--config", str(config))
+
+    assert ran.stdout.startswith(b"made: 2 layers"), ran.stderr
+    assert "committed\n" == box(image="made").run(["cat", "/etc/motd"]).stdout_text
+    with box() as plain:
+        ran = place[0].run("image", "commit", plain.id, "other", "--config", str(config))
+        assert b"has the host's files" in ran.stderr
+
+
+def test_folders_of_the_host_in_an_image(box: Opens, tmp_path: Path) -> None:
+    """Read-only, as a copy whose changes are applied, and written by another user than root, who might set set-id bits."""
+    (tmp_path / "file").write_text("the host's")
+    read = box(image="app", user="root", mounts=[Mount(str(tmp_path), "/testbed/in")])
+    got = read.shell("cat /testbed/in/file; echo x > /testbed/in/new || mkdir /testbed/here && ls /testbed")
+    assert "the host'shere\nin\n" == got.stdout_text
+    copy = box(image="app", user="root", workdir=str(tmp_path), overlay=True)
+    assert "app\n" == copy.shell("echo root > /workspace/new; chmod 4755 /workspace/new; basename $PWD").stdout_text
+    assert ["new"] == [change.path for change in copy.apply()]
+    assert ("root\n", 0o755) == ((tmp_path / "new").read_text(), stat.S_IMODE((tmp_path / "new").stat().st_mode))
+    live = box(image="app", workdir=str(tmp_path))
+    done = live.shell("cd /workspace && echo web > live && chmod 4755 live; stat -c %a live; chown root live; ls")
+    assert ["644", "file", "live", "new"] == done.stdout_text.split(), done.stderr_text
+    assert (os.geteuid(), "web\n") == ((tmp_path / "live").stat().st_uid, (tmp_path / "live").read_text())
+
+
 def test_what_is_not_there_is_refused(box: Opens, tmp_path: Path) -> None:
     there = box(image="busybox")
     with pytest.raises(ValueError, match="image can't be forked"):
         there.fork()
     for options, why in (
             ({"image": "none"}, "image 'none' is unknown"), ({"image": "busybox", "user": "nobody"}, "has no user 'nobody'"),
-            ({"image": "busybox", "workdir": str(tmp_path)}, "mounts and image"),
+            ({"image": "busybox", "workdir": str(tmp_path)}, "as root in an image"),
             ({"image": "busybox", "environment": "x"}, "environment and image"),
             ({"image": "busybox", "profile": "shell"}, "and image"), ({"image": "../x"}, "image"),
             ({"user": "root"}, "user and hide are of the profile")):

@@ -120,8 +120,8 @@ def of_busybox(folder: Path) -> Path:
     return folder
 
 
-def with_needs(*names: str) -> list[str]:
-    """Packages of the host's own, and those that they need, as dpkg knows them."""
+def with_needs(*names: str, without: tuple[str, ...] = ()) -> list[str]:
+    """Packages of the host's own, and those that they need, as dpkg knows them; *without* those that begin so."""
     told = subprocess.run(["dpkg-query", "-W", "-f=${Package}\t${Provides}\t${Pre-Depends}, ${Depends}\n"],
                           capture_output=True, text=True, check=True).stdout
     needs: dict[str, str] = {}
@@ -132,28 +132,30 @@ def with_needs(*names: str) -> list[str]:
     todo = list(names)
     while todo:
         name = todo.pop()
-        if name in found or name not in needs:
+        if name in found or name not in needs or name.startswith(without):
             continue
         found[name] = None
         todo += re.findall(r"[a-z0-9.+-]+(?= \(| \||:any|,|$)", needs[name])
     return list(found)
 
 
-def of_debian(folder: Path, *more: str) -> Path:
+def of_debian(folder: Path, *more: str, without: tuple[str, ...] = ()) -> Path:
     """
     A root with files of the host's own packages, which must be Debian's, and the links between / and /usr; of *more* as
-    well, and what these need.
+    well, and what these need, but for those that begin as one of *without*.
     """
     packages = ("base-files", "base-passwd", "bash", "coreutils", "dash", "dpkg", "findutils", "grep", "perl-base", "sed",
                 "tar", "libc6", "libc-bin", "libacl1", "libattr1", "libselinux1", "libpcre2-8-0", "libgmp10", "libcrypt1",
-                "libtinfo6", "libmd0", "zlib1g", "libbz2-1.0", "liblzma5", "libzstd1", "libssl3", *with_needs(*more))
+                "libtinfo6", "libmd0", "zlib1g", "libbz2-1.0", "liblzma5", "libzstd1", "libssl3",
+                *with_needs(*more, without=without))
     told = subprocess.run(["dpkg", "-L", *packages], capture_output=True, text=True, check=False).stdout.splitlines()
     for name in ("bin", "sbin", "lib", "lib64"):
         (folder / "usr" / name).mkdir(parents=True)
         (folder / name).symlink_to(f"usr/{name}")
     for line in told:
         source = Path(line)
-        if not line.startswith("/") or line.startswith(("/usr/share/doc", "/usr/share/locale", "/usr/share/man")):
+        if not line.startswith("/") or line.startswith(("/usr/share/doc", "/usr/share/locale", "/usr/share/man",
+                                                        "/usr/include")):
             continue
         to = folder / line.lstrip("/")
         if source.is_dir() and not source.is_symlink():

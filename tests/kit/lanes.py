@@ -40,8 +40,8 @@ EARLY = ("tests/unit", "tests/simulation", "tests/integration/test_decoders.py")
 #: The rest of it. The kernels come last: two at once want the processors for a minute.
 SECOND = (*(f"tests/integration/test_{name}.py" for name in (
     "sanitizers", "packaging", "releases", "flake", "site", "readme", "warnings", "races", "frameworks",
-    "fleet_on_ray", "fleet_page", "installs", "oci_image", "kubernetes", "mcp_clients", "moving", "cookbook",
-    "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",
+    "fleet_on_ray", "fleet_page", "image_services", "installs", "oci_image", "kubernetes", "mcp_clients", "moving",
+    "cookbook", "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",
     "node_client", "egress_clients", "env_command", "other_pythons", "doc_examples", "sandbox_docs",
     "workdir_javascript", "agent_example", "agent_programs", "agent_options", "approved_example",
     "approvals_page", "approvals_many", "approvals_service", "approvals_races", "llm",

@@ -10,7 +10,7 @@ import os
 import stat
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from leeward.apps.images.sources import ARCHITECTURE
@@ -73,24 +73,42 @@ def _put(archive: tarfile.TarFile, name: str, file: Any, size: int) -> None:
 def _pack(layer: str, file: BinaryIO) -> None:
     with tarfile.open(mode="w", fileobj=file, format=tarfile.PAX_FORMAT, encoding="utf-8",
                       errors="surrogateescape") as archive:
-        todo = [""]
-        while todo:
-            below = todo.pop()
-            at = os.path.join(layer, below) if below else layer
-            above, name = os.path.split(below)
-            about = os.lstat(at)
-            if stat.S_ISCHR(about.st_mode):
-                archive.addfile(tarfile.TarInfo(os.path.join(above, os.fsdecode(WHITEOUT) + name)))
-                continue
-            info = archive.gettarinfo(at, arcname=below or ".")
-            info.uid = info.gid = 0
-            info.uname = info.gname = ""
-            if info.isreg():
-                with open(at, "rb") as content:
-                    archive.addfile(info, content)
-            else:
-                archive.addfile(info)
-            if info.isdir():
-                if OPAQUE in os.listxattr(at):
-                    archive.addfile(tarfile.TarInfo(os.path.join(below, os.fsdecode(OPAQUE_MARK))))
-                todo += [os.path.join(below, each) for each in sorted(os.listdir(at), reverse=True)]
+        _add(archive, layer, "")
+
+
+def _add(archive: tarfile.TarFile, layer: str, below: str) -> None:
+    """Add the name *below* of the layer, and all that is in it: no more folders lie in each other than an import allows."""
+    at = os.path.join(layer, below) if below else layer
+    above, name = os.path.split(below)
+    mode = os.lstat(at).st_mode
+    if stat.S_ISCHR(mode):
+        archive.addfile(tarfile.TarInfo(os.path.join(above, os.fsdecode(WHITEOUT) + name)))
+        return
+    info = archive.gettarinfo(at, arcname=below or ".")
+    info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    with _readable(at, mode):
+        if info.isreg():
+            with open(at, "rb") as content:
+                archive.addfile(info, content)
+        else:
+            archive.addfile(info)
+        if info.isdir():
+            if OPAQUE in os.listxattr(at):
+                archive.addfile(tarfile.TarInfo(os.path.join(below, os.fsdecode(OPAQUE_MARK))))
+            for each in sorted(os.listdir(at)):
+                _add(archive, layer, os.path.join(below, each))
+
+
+@contextlib.contextmanager
+def _readable(path: str, mode: int) -> Iterator[None]:
+    """A context in which the owner of *path* may read it, whatever its mode is."""
+    needs = 0o500 if stat.S_ISDIR(mode) else 0o400
+    closed = os.geteuid() != 0 and not stat.S_ISLNK(mode) and mode & needs != needs
+    if closed:
+        os.chmod(path, stat.S_IMODE(mode) | needs)
+    try:
+        yield
+    finally:
+        if closed:
+            os.chmod(path, stat.S_IMODE(mode))

@@ -87,6 +87,14 @@ class Images:
         digests = {entry.removesuffix(".json") for entry in self._list("layers") if entry.endswith(".json")}
         return sum(layer.size for layer in map(self.layer, filter(images.is_digest, digests)) if layer is not None)
 
+    def room(self, wanted: int) -> int:
+        """Bytes that further layers may have; BadRequest if these are fewer than *wanted*."""
+        used = self.used()
+        if self.size - used < wanted:
+            raise BadRequest(f"images have {used} bytes of the {self.size} that they may have (images_size):"
+                             " `leeward image prune` removes those without a name")
+        return self.size - used
+
     # --- changing ---------------------------------------------------------------------
 
     def add(self, name: str, found: FoundImage, source: str, progress: ImportProgress,
@@ -182,11 +190,7 @@ class Images:
         if packed.diff_id and self.layer(packed.diff_id) is not None:
             progress.passed(packed.size)
             return packed.diff_id
-        used = self.used()
-        room = min(bounds.size, self.size - used)
-        if room <= 0:
-            raise BadRequest(f"images have {used} bytes of the {self.size} that they may have (images_size):"
-                             " `leeward image prune` removes those without a name")
+        room = min(bounds.size, self.room(1))
         half = os.path.join(self.folder, "layers", "half")
         _remove(half)
         os.mkdir(half, 0o755)

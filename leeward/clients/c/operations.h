@@ -1479,6 +1479,7 @@ struct lw_sandbox_extend_answer {
 	struct lw_value denied;
 	struct lw_value mounts;
 	bool asleep;
+	struct lw_value layers;
 };
 static const struct lw_field lw_fields_sandbox_extend_answer[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend_answer, sandbox)},
@@ -1503,6 +1504,7 @@ static const struct lw_field lw_fields_sandbox_extend_answer[] = {
 	{"denied", LW_TABLE, true, offsetof(struct lw_sandbox_extend_answer, denied)},
 	{"mounts", LW_LIST, false, offsetof(struct lw_sandbox_extend_answer, mounts)},
 	{"asleep", LW_FLAG, true, offsetof(struct lw_sandbox_extend_answer, asleep)},
+	{"layers", LW_LIST, false, offsetof(struct lw_sandbox_extend_answer, layers)},
 };
 
 struct lw_sandbox_fetch_answer {
@@ -1553,6 +1555,7 @@ struct lw_sandbox_info_answer {
 	struct lw_value denied;
 	struct lw_value mounts;
 	bool asleep;
+	struct lw_value layers;
 };
 static const struct lw_field lw_fields_sandbox_info_answer[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_info_answer, sandbox)},
@@ -1577,6 +1580,7 @@ static const struct lw_field lw_fields_sandbox_info_answer[] = {
 	{"denied", LW_TABLE, true, offsetof(struct lw_sandbox_info_answer, denied)},
 	{"mounts", LW_LIST, false, offsetof(struct lw_sandbox_info_answer, mounts)},
 	{"asleep", LW_FLAG, true, offsetof(struct lw_sandbox_info_answer, asleep)},
+	{"layers", LW_LIST, false, offsetof(struct lw_sandbox_info_answer, layers)},
 };
 
 struct lw_sandbox_list_answer {

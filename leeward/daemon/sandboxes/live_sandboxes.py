@@ -158,7 +158,8 @@ class LiveSandboxes:
         self.seated(what.number, entry.name, held.sandbox.facts.egress)
         if held.mounts is not None and held.mounting is None:
             if held.sandbox.state is State.OPENING:
-                held.mounting = Mounting(self.opener, what, held.mounts, held.sandbox.terms.view.scratch.targets,
+                view = held.sandbox.terms.view  # all of an image's root can have a mount point
+                held.mounting = Mounting(self.opener, what, held.mounts, ("/",) if view.root else view.scratch.targets,
                                          partial(self._mounted, entry, what))
             return
         held.sandbox.begin(what)
@@ -324,6 +325,7 @@ class LiveSandboxes:
     def info(self, entry: SandboxEntry) -> Mapping[str, Any]:
         """What a client is told about the sandbox, as a map."""
         now, sandbox = self._reactor.now(), entry.sandbox.sandbox
+        root = sandbox.terms.view.root
         return {
             "sandbox": entry.name, "profile": sandbox.facts.key.profile,
             "environment": sandbox.facts.key.environment, "egress": sandbox.facts.key.egress,
@@ -335,6 +337,7 @@ class LiveSandboxes:
             "memory": sandbox.memory, "metadata": dict(sandbox.facts.metadata), **_used(sandbox),
             "asleep": entry.sandbox.sleep is not None and entry.sandbox.sleep.stage is SleepStage.ASLEEP,
             **({} if entry.sandbox.mounts is None else {"mounts": entry.sandbox.mounts.info()}),
+            **({} if root is None else {"layers": [os.path.basename(path) for path in root.layers]}),
         }
 
     # --- its time -------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from leeward.daemon.config import Config
 from leeward.daemon.pool.ways_out import unsourced
 from leeward.daemon.sandboxes.mounting import Mounts
 from leeward.errors import BadRequest, Forbidden
+from leeward.spec.folders import Folder
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import DEFAULT_PROFILE, SHELL, PoolKey
 from leeward.spec.profiles import AGENT, OURS, SLEEP, may_have_home, unknown_profile
@@ -98,13 +99,19 @@ def sandbox_key(request: SandboxOpen, config: Config) -> PoolKey:
     image = request.image or image_of(request.profile, config)
     if not image:
         return PoolKey(request.profile, request.environment, request.egress)
-    for what, asked in (("environment", request.environment), ("mounts", request.mounts), ("home", request.home),
-                        ("hide", request.hide), ("protect", request.protect), ("pin", request.pin),
+    for what, asked in (("environment", request.environment), ("home", request.home), ("hide", request.hide),
                         (f"the profile {request.profile!r}", request.profile == SHELL
                          or may_have_home(request.profile, config.profiles))):
         if asked:
-            raise BadRequest(f"{what} and image don't go together: files of the host aren't shown in an image yet")
+            raise BadRequest(f"{what} and image don't go together yet")
     return PoolKey(request.profile, "", request.egress, image, request.user)
+
+
+def check_mounts(folders: Sequence[Folder], spec: SandboxSpec | None) -> None:
+    """BadRequest for folders that root of an image could write: it may set set-id bits, which would be the host's."""
+    if spec is not None and spec.plays_root and any(folder.writable for folder in folders):
+        raise BadRequest("as root in an image a folder of the host is shown as a copy (overlay=True) or read-only; the"
+                         " image's other users may write to it: user=\"nobody\", for instance")
 
 
 def in_image(key: PoolKey, what: str) -> None:

@@ -270,14 +270,18 @@ class OverlayCall(FileTicket):
 
     def _begin(self) -> Callable[[], object]:
         request, sandbox, mounts = self._request, self._entry.sandbox.sandbox, _mounts(self._entry)
-        layer, order = mounts.layer(request.target), {"order": "diff", "number": mounts.number(request.target)}
+        order: dict[str, Any] = {"order": "diff", "number": None}
+        layers = []
+        if not sandbox.facts.key.image or request.target != "/":  # an image's root is an overlay of the runner's own
+            layers = [mounts.layer(request.target)]
+            order["number"] = mounts.number(request.target)
         if isinstance(request, wire.OverlayRead):
             order |= {"order": "read", "path": request.path, "offset": request.offset, "paths": request.paths}
         if sandbox.held:  # it would find a mixture of two states
             raise Busy("an overlay of the sandbox is being changed")
         try:
             self._fd = memory_file("leeward_results")
-            return sandbox.carry(order, [layer, self._fd], self._answered,
+            return sandbox.carry(order, [*layers, self._fd], self._answered,
                                  READ_S if isinstance(request, wire.OverlayRead) else DIFF_S).cancel
         except (LeewardError, OSError) as error:
             raise Busy(f"the overlay can't be looked at now: {error}") from None

@@ -236,6 +236,7 @@ class Sandboxes:
         key = profiles.sandbox_key(request, config)
         narrowed = profiles.narrowed(request, profiles.operators(request, flight.user, config))
         place = None if key == MAIN_POOL else flight.server.place(key)
+        profiles.check_mounts(request.mounts, None if place is None else place.spec)
         home = profiles.home_of(request, None if place is None else place.spec, config)
         base = config.limits if place is None else place.settings.limits
         limits = of_sandbox(replace(base, cuts_output=True), config.ceilings, request.limits)
@@ -253,6 +254,7 @@ class Sandboxes:
         def proceed(mounts: Mounts | None = None) -> Callable[[], None]:
             # Chosen again, because the pool may have ended while folders were opened, to make room for another one.
             place = None if key == MAIN_POOL else flight.server.place(key)
+            profiles.check_mounts(request.mounts, None if place is None else place.spec)
             if host:
                 mounts = profiles.hiding(request, mounts, (flight.user, flight.connection.group))
             if home is not None:

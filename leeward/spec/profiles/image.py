@@ -11,6 +11,8 @@ from leeward.spec.sandbox import ZEROS, Root, SandboxSpec, Scratch, Text, View
 _INODES = 1 << 19
 #: Files that an image's builder left behind, of its own host; each sandbox has its own.
 _OURS = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
+#: What leeward puts over an image's root, which is none of the sandbox's changes.
+COVERED = ("/proc", "/dev", "/sys", *_OURS)
 #: Variables that are about leeward's interpreter and home, which an image hasn't.
 _NOT_SET = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "PYTHONDONTWRITEBYTECODE", "MPLCONFIGDIR")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

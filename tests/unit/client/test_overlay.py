@@ -23,7 +23,7 @@ class Layer:
         self.room = 1 << 30
         self.says = b""
 
-    def _fetch(self, _op: str, fields: Mapping[str, Any]) -> bytes:
+    def fetch(self, _op: str, fields: Mapping[str, Any]) -> bytes:
         paths = [fields["path"], *fields["paths"]]
         self.asked.append(len(paths))
         if not set(paths) <= set(self.files):
@@ -36,7 +36,7 @@ class Layer:
             found += msgpack.packb(self.files[path])
         return self.says or found
 
-    def _read(self, path: bytes, into: int, most: int) -> None:
+    def read(self, path: bytes, into: int, most: int) -> None:
         self.asked.append(1)
         if path not in self.files:
             raise RequestRejected("it isn't there")
@@ -46,7 +46,7 @@ class Layer:
 def read(layer: Layer, *more: FolderChange) -> dict[str, bytes]:
     changes = [FolderChange(os.fsdecode(name), "created", "file", size=len(content)) for name, content in
                layer.files.items()] + [*more]
-    contents, found = overlay._Contents(layer, changes), {}  # type: ignore[arg-type]  # Overlay's two methods
+    contents, found = overlay.UpperContents(layer, overlay._sizes(changes)), {}  # type: ignore[arg-type]  # UpperLayer's two methods
     for change in changes:
         into = os.memfd_create("content")
         try:
@@ -85,7 +85,7 @@ def test_content_that_is_larger_than_it_was_is_cut_behind_the_size() -> None:
     changes = [FolderChange(name, "created", "file", size=1) for name in "ab"]
     layer.files[b"a"] = b"12345"
     into = os.memfd_create("content")
-    overlay._Contents(layer, changes).read(b"a", into, 1)  # type: ignore[arg-type]
+    overlay.UpperContents(layer, overlay._sizes(changes)).read(b"a", into, 1)  # type: ignore[arg-type]
     assert b"12" == os.pread(into, 100, 0)
     os.close(into)
 
