@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 #: The greatest number of names in one warning.
 _SHOWN = 50
+#: What is said of a host where there is no terminal.
+_SAID = {"denied": "is denied", "asks about": "waits for your decision by `leeward approvals` about"}
 #: The longest --timeout, in seconds.
 _MOST_S = 366 * 86400
 
@@ -69,7 +71,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
     except ValueError as error:
         raise UsageError(f"--memory: {error}") from None
     options = (arguments, debug, overlay or approved, unrestricted_network, tuple(map(library_of, libraries)), memory,
-               egress, "approved" if approved else profile, persist, approved)
+               egress, "approved" if approved else profile, persist, approved or _may_ask())
     dump = None if dump_network_access is None else _NamesFile(dump_network_access)
     with agent_ends.ending_by_signals() as ignore, dump or contextlib.nullcontext():
         try:
@@ -92,6 +94,22 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                         dump.write(run, socket)
         except EndRequested as ended:
             return 128 + int(ended.args[0])
+
+
+def _may_ask() -> bool:
+    """Whether a service for approvals of this user listens, by which a person can be asked about hosts."""
+    from leeward.spec.paths import approvals_socket
+
+    path = approvals_socket(None, os.environ, os.geteuid())
+    if not os.path.exists(path):
+        return False
+    import socket  # most users serve none
+
+    with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+        connection.setblocking(False)
+        connection.connect(path)
+        return True
+    return False
 
 
 def only_agent() -> str:
@@ -179,7 +197,7 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
     for line in request.warnings:
         complain(line)
     asking = None
-    if options.approved:
+    if options.profile == "approved":
         from leeward_cli.approved_sandboxes import ApprovedAgent
 
         asking = ApprovedAgent(project, socket)
@@ -220,7 +238,7 @@ def _attended(run: AgentRun, instead: tuple[str, ...] | None, on_terminal: bool,
     from leeward.spec.paths import client_socket
     from leeward_cli.denied_hosts import DeniedHosts  # while the program starts, as the next ones
 
-    denied = DeniedHosts(client_socket(socket), run.box.id)
+    denied = DeniedHosts(client_socket(socket), run.box.id, run.asks)
     if on_terminal:
         from leeward_cli.terminal import attend
     else:
@@ -237,9 +255,9 @@ def _attended(run: AgentRun, instead: tuple[str, ...] | None, on_terminal: bool,
         timer.start()
     try:
         if on_terminal:
-            status = attend(process, lambda title: denied.follow(lambda host: title(f"leeward: denied {host}")))
+            status = attend(process, lambda title: denied.follow(lambda what, host: title(f"leeward: {what} {host}")))
         else:
-            denied.follow(lambda host: complain(f"the agent is denied {host}"))
+            denied.follow(lambda what, host: complain(f"the agent {_SAID[what]} {host}"))
             status = pass_on(process, raw)
     except (EndRequested, KeyboardInterrupt):
         if keep:

@@ -168,6 +168,8 @@ def resolved(found: Mapping[str, Any]) -> int:
         done = {"applied": "approved, done", "failed": "failed"}.get(row.get("stage", ""), row["status"])
         why = f": {row['note']}" if is_lost else ""
         click.echo(plain(f"{row['id']:>5}  {done}  {row['action']} {row['title']}{why}")[:500])
+    if found.get("decided_count", 0) > len(found.get("decided", [])):
+        click.echo(f"and {found['decided_count'] - len(found['decided'])} more")
     for row in found.get("before", []):
         complain(f"{row['id']} was {row['status']} before, by {row['decided_by']}")
     for number in found.get("unknown", []):
@@ -334,7 +336,8 @@ def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ..
     """
     path, argv = split_words(words, sys.argv)
     connection = OperatorConnection(socket)
-    made = connection.open_sandbox(path or ".", **{name: value for name, value in options.items() if value})
+    made = connection.open_sandbox(path or ".", agent=os.path.basename(argv[0])[:40] if argv else "shell",
+                                   **{name: value for name, value in options.items() if value})
     box = made["sandbox"]
     try:
         status = in_sandbox(box, daemon, {}, argv, None, None, False)

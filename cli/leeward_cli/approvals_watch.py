@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leeward.apps.approvals.carrying.orders import mode_text
+from leeward.apps.approvals.durations import age_text
 from leeward.apps.approvals.operator_connection import ApprovalsAway, OperatorConnection
 from leeward.errors import LeewardError
 from leeward_cli.screen import alternate_screen, draw
@@ -38,12 +39,14 @@ MOST_LINES, AROUND = 2000, 3
 
 def line_of(row: Mapping[str, Any]) -> str:
     state = _state(row)
-    words = [f"{row['id']:>5}", f"{row['category']:10}", f"{row['action']:8}", f"{state:10}", row["title"]]
+    of = [os.path.basename(row.get("project", ""))[:40], row.get("asker", "")[:40], age_text(time.time() - row["created"])]
+    words = [f"{row['id']:>5}", f"{row['category']:10}", f"{row['action']:8}", f"{state:10}", ", ".join(filter(None, of)),
+             row["title"]]
     if row.get("repeats"):
         words.append(f"(+{row['repeats']})")
     if row.get("reason"):
         words.append(f"- {row['reason']}")
-    if row.get("note") and row["status"] != "pending":
+    if row.get("note") and row["status"] != "pending" and row["note"] != state:
         words.append(f"- {row['note']}")
     return plain("  ".join(words))[:500]
 
@@ -52,6 +55,8 @@ def _state(row: Mapping[str, Any]) -> str:
     if row["status"] == "pending":
         left = None if row.get("expires") is None else max(0, round(row["expires"] - time.time()))
         return "pending" if left is None else f"{left} s left"
+    if row.get("stage") == "applied" and str(row.get("note")).startswith("exit status"):
+        return str(row["note"])
     return str({"applied": "done", "failed": "failed"}.get(row.get("stage", ""), row["status"]))
 
 

@@ -21,6 +21,7 @@ from leeward.apps.audit.record import mend_record, read_record, verify_record
 from leeward.apps.audit.record_lines import ReadLine
 from leeward.errors import BadRequest, quoted
 from leeward_cli.click_options import JSON_LINES, CommandGroup
+from leeward_cli.sandbox_names import asked_id
 from leeward_cli.terminal_rows import plain
 
 _FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; else leeward/audit of the state folder.")
@@ -46,15 +47,21 @@ def _readable() -> Iterator[None]:
 @audit.command("show")
 @_FOLDER
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Lines at most.")
-@click.option("--sandbox", metavar="ID", help="Only rows of this sandbox.")
+@click.option("--sandbox", metavar="ID", help="Only rows of this sandbox: its id, the beginning of that, or its name.")
 @JSON_LINES
 def show(folder: str | None, limit: int, sandbox: str | None, as_json: bool) -> None:
     """Show the record, the newest line first. A bad line is shown as bad, and skipped."""
-    found: deque[ReadLine] = deque(maxlen=limit)
+    found, meant = deque[ReadLine](maxlen=limit), set[str]()
+    begun = sandbox and asked_id(sandbox, None)
     with _readable():
         for line in read_record(folder or default_folder(os.environ)):
-            if sandbox is None or line.row is None or line.row.get("sandbox") == sandbox:
+            name = str((line.row or {}).get("sandbox") or "")
+            if begun is None or line.row is None or (begun and name.startswith(begun)):
                 found.append(line)
+                meant.add(name)
+    meant.discard("")
+    if begun and len(meant) > 1:
+        raise BadRequest(f"{begun!a:.60} fits several sandboxes: {', '.join(map(ascii, sorted(meant)[:10]))}")
     for line in reversed(found):
         bad = {"bad": line.fault, "line": line.number} if line.fault else {}
         click.echo(json.dumps({**(line.row or {}), **bad}) if as_json else plain(text_of(line)))

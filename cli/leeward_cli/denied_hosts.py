@@ -1,6 +1,6 @@
 """
-Tells a person, while an agent works, which hosts it was denied: by the terminal's title, which no screen covers, or a
-line on standard error; and all of them at the end, with what would allow them.
+Tells a person, while an agent works, which hosts it was denied, or waits for a decision about: by the terminal's title,
+which no screen covers, or a line on standard error; and all that it was denied at the end, with what would allow them.
 
 Trust:     none in the names, which jobs choose: they are shown escaped, and each once.
 """
@@ -23,22 +23,42 @@ _TOLD, _SUMMED, _MOST_NAME = 100, 20, 100
 _EARLIER = 200
 #: What `allow` of the agents' settings changes.
 _ALLOWABLE = ("domain not in allowlist", "port not allowed", "private IP blocked")
+#: Seconds between two looks at what waits for a decision.
+_LOOK_S = 1.0
+
+#: Gets "denied" or "asks about", and a host.
+Tell = Callable[[str, str], None]
 
 
 class DeniedHosts:
-    """The hosts that the sandbox *box* of the daemon on *path* is denied."""
+    """The hosts that the sandbox *box* of the daemon on *path* is denied, and about which it *asks*."""
 
-    def __init__(self, path: str, box: str) -> None:
-        self._path, self._box = path, box
-        self._lock = threading.Lock()
-        self._tell: Callable[[str], None] = lambda _host: None
+    def __init__(self, path: str, box: str, asks: bool = False) -> None:
+        self._path, self._box, self._asks = path, box, asks
+        self._lock, self._over = threading.Lock(), threading.Event()
+        self._tell: Tell = lambda _what, _host: None
         self._last = 0
         self._reasons = dict[str, str]()  # by host
 
-    def follow(self, tell: Callable[[str], None]) -> None:
+    def follow(self, tell: Tell) -> None:
         """Call *tell* with each new host, from a thread."""
         self._tell = tell
-        threading.Thread(target=self._follow, daemon=True).start()
+        for follow in (self._follow, *([self._follow_asks] if self._asks else [])):
+            threading.Thread(target=follow, daemon=True).start()
+
+    def _follow_asks(self) -> None:
+        """Look at what waits. A client that waits for that would count as one that answers."""
+        from leeward.client.blocking import Client
+
+        told, last = set[str](), 0
+        with contextlib.suppress(LeewardError, OSError), Client(socket=self._path, retry=False) as client:
+            while not self._over.wait(_LOOK_S):
+                for ask in client.egress_asks(last):
+                    last = ask.id
+                    host = _shown({"name": ask.name, "address": ask.address, "port": ask.port})
+                    if ask.sandbox == self._box and host not in told and len(told) < _TOLD:
+                        told.add(host)
+                        self._tell("asks about", host)
 
     def _follow(self) -> None:
         with contextlib.suppress(LeewardError, OSError):  # the daemon has ended, which the agent's end tells
@@ -54,17 +74,17 @@ class DeniedHosts:
     def _note(self, row: Mapping[str, Any]) -> None:
         if row["verdict"] != "denied" or not matches(row, self._box):
             return
-        # A query has no port, and HTTP and TLS need none in the settings.
-        host = plain(egress_log.target(row if row["port"] not in (80, 443) else {**row, "port": 0}))[:_MOST_NAME]
+        host = _shown(row)
         with self._lock:
             if host in self._reasons or len(self._reasons) >= _TOLD:
                 return
             self._reasons[host] = row["reason"]
-        self._tell(host)
+        self._tell("denied", host)
 
     def sum_up(self) -> None:
         """Say at the end which hosts were denied, and how they could be allowed."""
-        self._tell = lambda _host: None
+        self._tell = lambda _what, _host: None
+        self._over.set()
         with contextlib.suppress(LeewardError, OSError):
             self._read(False)
         with self._lock:
@@ -74,7 +94,13 @@ class DeniedHosts:
             return
         complain(f"the agent was denied {', '.join(host for host, _ in found)}" + (f" and {more} more" if more else "")
                  + "; `leeward agent logs --network` says why")
-        allowable = [f'"{host}"' for host, reason in found if reason.partition(":")[0] in _ALLOWABLE]
+        allowable = [f'"{host}"' for host, reason in found
+                     if reason.partition(":")[0] in _ALLOWABLE or " waits for approval, and " in reason]
         if allowable:
             complain(f"to allow {'it' if len(allowable) == 1 else 'them'}, below [network] in"
                      f" ~/.config/leeward/agents.toml: allow = [{', '.join(allowable)}]")
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    """A row's host. A query has no port, and HTTP and TLS need none in the settings."""
+    return plain(egress_log.target(row if row["port"] not in (80, 443) else {**row, "port": 0}))[:_MOST_NAME]

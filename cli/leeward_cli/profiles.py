@@ -15,6 +15,7 @@ from leeward.daemon.plans import Plans
 from leeward.daemon.pool.begin import spec_of
 from leeward.errors import LeewardError
 from leeward.isolation import interpreter
+from leeward.spec.limits import limit_text
 from leeward.spec.pool_key import PoolKey
 from leeward.spec.profiles import OURS
 from leeward_cli.click_options import JSON
@@ -48,7 +49,7 @@ def _all(config: Any) -> dict[str, Any]:
 def _one(config: Any, name: str) -> dict[str, Any]:
     settings = Plans(lambda: config, first(config))(PoolKey(name))
     # As if a cgroup counted memory. Without one, jobs can't write to /dev/zero.
-    spec = spec_of(settings, interpreter.find(settings.python_env), memory_counted=True, pinned=False)
+    spec = spec_of(settings, interpreter.find(settings.python_env), memory_counted=True, fixed=False)
     view = spec.view
     return {
         "profile": name,
@@ -60,6 +61,6 @@ def _one(config: Any, name: str) -> dict[str, Any]:
         "terminals": view.terminals,
         "user": spec.uid,
         "variables": [f"{key}={value}" for key, value in spec.environment],
-        "limits": [f"{key}={getattr(spec.limits, key)}" for key in names(type(spec.limits))],
+        "limits": [f"{key}={limit_text(key, getattr(spec.limits, key))}" for key in names(type(spec.limits))],
         "workers": f"{settings.pool_size} to {settings.pool_size + settings.room}",
     }

@@ -1,10 +1,11 @@
 """
-The home folder of an agent's sandbox, on its scratch file system, with the account's entry; and hidden names in mounts.
+The home folder of an agent's sandbox, on its scratch file system or one of the host that is kept, with the account's
+entry; and hidden names in mounts.
 
-Runs in: the porter, before any process of the client is in the sandbox. Leaves: mounts that no process of the sandbox
-can remove. A mount on a file or a folder ends when the *host* renames another one over it, or removes it: a later file
-of that name is visible (docs/agent-command.md). Source: mount_namespaces(7): "a mount point in one namespace may be
-removed in another"
+Runs in: the porter, before any process of the client is in the sandbox. Trust: none in a home that is kept, where another
+sandbox's processes may be, and make links. Leaves: mounts that no process of the sandbox can remove. A mount on a file or
+a folder ends when the *host* renames another one over it, or removes it: a later file of that name is visible
+(docs/agent-command.md). Source: mount_namespaces(7): "a mount point in one namespace may be removed in another"
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward.crossing.walk import opened
-from leeward.errors import KernelRefusal
+from leeward.errors import KernelRefusal, LeewardError
 
 _ATTRIBUTES = MountAttr.NOSUID | MountAttr.NODEV
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -30,32 +31,63 @@ _TRIES = 100
 
 class AgentHome:
     """
-    Mounts the home folder at *path*. *scratch*, a detached copy of the root of the scratch file system, is mounted
-    where no process of the sandbox reaches it; it stays the caller's, who may pass it to `hide_all`.
+    Mounts the home folder at *path*: a new one, or the tree *kept*; and makes the mount points *targets* in it, with
+    True for a file. *scratch*, a detached copy of the root of the scratch file system, is mounted where no process of the
+    sandbox reaches it; it stays the caller's, who may pass it to `hide_all`.
     """
 
-    def __init__(self, scratch: int, path: str) -> None:
-        self.scratch = scratch
+    def __init__(self, scratch: int, path: str, targets: Mapping[str, bool], kept: int = -1) -> None:
+        self.scratch, self._path = scratch, path
         os.mkdir(_FOLDER, 0o555, dir_fd=scratch)
         os.close(os.open(_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o000, dir_fd=scratch))
         os.mkdir(_HOME, 0o700, dir_fd=scratch)
         os.makedirs(path, 0o755, exist_ok=True)
         # What the view shows below the path, such as an interpreter that the user has installed, is mounted again.
-        below = [(name, native.copy(f"{path}/{name}")) for name in sorted(os.listdir(path))
-                 if not os.path.islink(f"{path}/{name}")]
+        own = {each: native.copy(each) for each in _mounts_in(path)}
         native.move_mount(scratch, path)  # below the home's own mount, where no process reaches it
         if not native.sets_attributes():  # programs may run when copies of these are attached
             for name in (_FILE, _FOLDER):
                 _attach(scratch, name, os.path.join(path, name), MountAttr.RDONLY)
-        _attach(scratch, _HOME, path, MountAttr(0))
-        for name, tree in below:
-            target = f"{path}/{name}"
-            if stat.S_ISDIR(os.fstat(tree).st_mode):
-                os.mkdir(target, 0o755)
-            else:
-                os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o444))
-            native.move_mount(tree, target)
-            os.close(tree)
+        if kept < 0:
+            _attach(scratch, _HOME, path, MountAttr(0))
+        else:
+            native.attach(kept, path, _ATTRIBUTES)
+        places = {**targets, **{each: not stat.S_ISDIR(os.fstat(tree).st_mode) for each, tree in own.items()}}
+        for place, is_file in places.items():
+            self._make(place, is_file)
+        # No process may rename, move or remove a folder in which one of these lies.
+        for place in between(places, (path, *places)):
+            _onto_itself(place, MountAttr(0))
+        for place, tree in own.items():
+            with _opened(place) as fd, opened(tree):
+                native.move_onto(tree, fd)
+        self._places = tuple(places)
+
+    def _make(self, path: str, is_file: bool) -> None:
+        """Make the mount point *path*, if it is missing. LeewardError if something else is in its place."""
+        fd, parts = os.open(self._path, _LOOK | os.O_DIRECTORY), os.path.relpath(path, self._path).split("/")
+        try:
+            for left, part in zip(reversed(range(len(parts))), parts, strict=True):
+                is_last_file = is_file and not left
+                with contextlib.suppress(FileExistsError):
+                    if is_last_file:
+                        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=fd))
+                    else:
+                        os.mkdir(part, 0o755, dir_fd=fd)
+                below = os.open(part, _LOOK, dir_fd=fd)
+                os.close(fd)
+                fd = below
+                if not (stat.S_ISREG if is_last_file else stat.S_ISDIR)(os.fstat(fd).st_mode):
+                    raise LeewardError(f"{path!r:.200} can't be shown: in the home that was kept something else is there")
+        finally:
+            os.close(fd)
+
+    def check(self) -> None:
+        """Check that what is mounted in the home is at its path: a process that has the same home may have moved a folder."""
+        for path in self._places:
+            with _opened(path) as fd, _opened(os.path.dirname(path)) as above:
+                if native.mount_id(fd) == native.mount_id(above):
+                    raise LeewardError(f"{path!r:.200} was moved in the home that was kept")
 
     def put(self, texts: Iterable[tuple[str, bytes]]) -> None:
         """Mount files with these contents on their paths, in place of the view's files."""
@@ -65,6 +97,16 @@ class AgentHome:
             with open(fd, "wb") as file:
                 file.write(content)
             _attach(self.scratch, name, path, MountAttr.RDONLY)
+
+
+def _mounts_in(folder: str) -> Iterator[str]:
+    """The paths of the outermost mounts below *folder*."""
+    for name in sorted(os.listdir(folder)):
+        path = f"{folder}/{name}"
+        if os.path.ismount(path):
+            yield path
+        elif os.path.isdir(path) and not os.path.islink(path):
+            yield from _mounts_in(path)
 
 
 def guard(protect: Sequence[str], pin: Sequence[str], targets: Sequence[str]) -> None:

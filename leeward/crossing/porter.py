@@ -33,6 +33,7 @@ from leeward.crossing import birth, home_folder, layers, overlay_states, scratch
 from leeward.errors import LeewardError
 from leeward.isolation import descriptors, landlock
 from leeward.isolation.plan import WorkerPlan
+from leeward.spec.folders import within
 
 #: The porter's channel and the sandbox's ruleset: behind null, stdout, stderr, job and reply, as in an interpreter.
 CHANNEL, RULESET = birth.BIRTH, birth.BIRTH + 1
@@ -98,20 +99,27 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
     own: dict[str, Any] | None = order["home"]
     has_home = own is not None and bool(own["path"])
     trees = iter(layers.scratch_trees(carried.folders[0], sum(row["overlay"] for row in rows) + has_home))
-    deep = [row for row in rows if row["deep"]]
+    home = own["path"] if own is not None and has_home else ""
+    deep = [row for row in rows if row["deep"] and not (home and within(row["target"], home))]
     if own is not None and own["deep"]:
-        deep.insert(0, {"target": own["path"], "file": False})
+        deep.insert(0, {"target": home, "file": False})
     if deep:
         _new_root(deep, carried.handled)
     if own is not None and has_home:
-        made = home_folder.AgentHome(next(trees), own["path"])
-        _allow(own["path"], int(landlock.SCRATCH) & carried.handled)
+        inner = {row["target"]: row["file"] for row in rows if row["target"] != home and within(row["target"], home)}
+        inner = {target: is_file for target, is_file in inner.items()
+                 if not any(target.startswith(f"{other}/") for other in inner)}  # a part of another has its place there
+        kept = next((tree for row, tree in zip(rows, fds, strict=True) if row["target"] == home), -1)
+        made = home_folder.AgentHome(next(trees), home, inner, kept)
+        _allow(home, int(landlock.SCRATCH) & carried.handled)
         made.put(own["texts"])
     for number, (row, tree) in enumerate(zip(rows, fds, strict=True)):
         target: str = row["target"]
+        if target == home:
+            continue
         if carried.image:
             _make_in_image(target, file=row["file"])
-        else:
+        elif not home or target not in inner:
             _make(target.lstrip("/"), file=row["file"])
         if any(target.startswith(f"{other['target']}/") for other in rows) and os.path.realpath(target) != target:
             raise LeewardError(f"{target!r:.200} is, or lies behind, a link of the folder that it is a part of")
@@ -123,6 +131,8 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
         access = landlock.SCRATCH if row["writable"] or row["overlay"] else landlock.READ_ONLY
         _allow(target, int(access & landlock.FILE_ACCESS if row["file"] else access) & carried.handled)
     if own is not None:
+        if has_home:
+            made.check()
         home_folder.guard(own["protect"], own["pin"], [row["target"] for row in rows])
         if has_home:
             home_folder.hide_all(made.scratch, own["hide"])

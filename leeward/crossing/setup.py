@@ -52,13 +52,20 @@ def interpreter(plan: ZygotePlan) -> None:
 
 
 @contextlib.contextmanager
-def own_caches() -> Iterator[None]:
-    """Here caches are written to the zygote's own /tmp, as it has no home. Their paths are valid in a job, too."""
-    os.environ["XDG_CACHE_HOME"] = _CACHES
+def own_variables(plan: ZygotePlan) -> Iterator[None]:
+    """
+    Here caches are written to the zygote's own /tmp, as it has no home; their paths are valid in a job, too. And
+    libraries start no threads.
+    """
+    jobs = dict(plan.environment)
+    own = {"XDG_CACHE_HOME": _CACHES, **dict(plan.alone)}
+    os.environ.update(own)
     try:
         yield
     finally:
-        os.environ.pop("XDG_CACHE_HOME", None)
+        for name in own:
+            os.environ.pop(name, None)
+        os.environ.update({name: jobs[name] for name in own if name in jobs})
 
 
 def signals() -> None:

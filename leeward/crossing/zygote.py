@@ -88,7 +88,7 @@ def warm_up(plan: ZygotePlan, channel: Channel) -> None:
     """Import the modules that jobs are likely to use, and tell before which: it may end us. ImportError as `preload`."""
     setup.interpreter(plan)
     setup.signals()
-    with setup.own_caches():
+    with setup.own_variables(plan):
         for number, name in enumerate(plan.preload):
             if name not in sys.modules:
                 channel.send(control.Importing(number))

@@ -280,7 +280,7 @@ KEYS: dict[str, Key] = {
     "pinned": Key(flag, "each worker keeps its jobs on one processor, which they can't leave, so every program sees"
                         " one: Java, Go and node ask the kernel. A job can take longer, even where another"
                         " processor is idle. limits.cpu is then 100 at most. Without a controller of processor time"
-                        " workers are pinned in any case"),
+                        " a worker is bound to as many processors as its limits.cpu is worth in any case"),
     "show_secrets": Key(flag, "clients may ask the profile `shell` to show what it hides. false: no client may", True),
     "allow_network": Key(flag, "requests may ask for all public names and addresses, on the ports 80 and 443, and no"
                                " private ones: the policy `network`. A table [egress.network] replaces it"),

@@ -32,6 +32,7 @@ class ZygotePlan:
     view: View = _NOTHING         # the jobs' view, of which the zygote's own root is made (backstage.py)
     modules: tuple[Bind, ...] = ()       # leeward's own and their dependencies, which the zygote's root has as well
     idle_threads: tuple[str, ...] = ()   # those that libraries leave, and the zygote ends (spec/libraries.py)
+    alone: tuple[tuple[str, str], ...] = ()  # its own variables, by which libraries start none
 
 
 @dataclass(frozen=True, slots=True)

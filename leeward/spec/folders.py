@@ -54,8 +54,11 @@ def outermost(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(path for path in unique if not any(other != path and within(path, other) for other in unique))
 
 
-def check(folders: Sequence[Folder]) -> None:
-    """Check *folders* as far as that is possible without the host's files and a view; else BadRequest."""
+def check(folders: Sequence[Folder], home: str = "") -> None:
+    """
+    Check *folders* as far as that is possible without the host's files and a view; else BadRequest. One at *home*, if the
+    sandbox has a home folder of its own, has others in it.
+    """
     if len(folders) > MOST:
         raise BadRequest(f"{len(folders)} mounts; a sandbox may have {MOST}")
     for folder in folders:
@@ -75,7 +78,8 @@ def check(folders: Sequence[Folder]) -> None:
             raise BadRequest(f"mount {folder.target!r:.80}: no sandbox is shown {folder.path!r:.80} of the host")
     for number, folder in enumerate(folders):
         for other in folders[number + 1:]:
-            if (within(folder.target, other.target) or within(other.target, folder.target)) and not is_part(other, folder):
+            if (within(folder.target, other.target) or within(other.target, folder.target)) and not (
+                    is_part(other, folder) or (folder.target == home != other.target)):
                 raise BadRequest(f"mounts {folder.target!r:.80} and {other.target!r:.80} overlap")
 
 
@@ -90,13 +94,13 @@ def reserved(target: str) -> str:
     return next((own for own in _OWN if within(target, own)), target if target in ("/", "/tmp", "/dev/shm") else "")
 
 
-def fits(folders: Iterable[Folder], view: View) -> None:
-    """Raise BadRequest if a target is, holds, or lies in what *view* shows."""
+def fits(folders: Iterable[Folder], view: View, home: str = "") -> None:
+    """Raise BadRequest if a target is, holds, or lies in what *view* shows; but *home* may hold it, as for `check`."""
     own = [*(bind.target for bind in view.binds), *(text.target for text in view.texts),
            *(link.target for link in view.links)]
     for folder in folders:
         for target in own:
-            if within(folder.target, target) or within(target, folder.target):
+            if within(folder.target, target) or (within(target, folder.target) and folder.target != home):
                 raise BadRequest(f"mount {folder.target!r:.80}: the sandbox's own {target!r:.80} is there")
         for target in view.scratch.targets[1:]:
             if within(target, folder.target):

@@ -2,9 +2,9 @@
 Libraries that start threads when they are imported, and how that is prevented.
 
 A zygote must have one thread, since a clone lacks the others but may wait for them. So its environment has variables by
-which libraries start no threads. Jobs have these variables, too: a job has one processor, and needs no pool of
-threads. A thread that no variable prevents, and that only waits for work until the first call needs it, is ended after
-the import (crossing/left_threads.py).
+which libraries start no threads. Jobs have these variables, too, with the number of processors that they may use:
+`nproc` goes by the first one. A thread that no variable prevents, and that only waits for work until the first call
+needs it, is ended after the import (crossing/left_threads.py).
 """
 
 from __future__ import annotations
@@ -34,8 +34,14 @@ LIBRARIES = (
                 "they stay in the job's /tmp until the job ends"),
 )
 
-#: The variables in the environment of zygotes and jobs.
+#: The variables in the environment of zygotes.
 VARIABLES = tuple(variable for library in LIBRARIES for variable in library.variables)
+
+
+def of_jobs(processors: int) -> tuple[tuple[str, str], ...]:
+    """The variables in the environment of jobs that may use so many *processors*."""
+    return tuple((name, str(processors) if value == "1" else value) for name, value in VARIABLES)
+
 
 #: Threads that a zygote ends.
 IDLE = tuple(name for library in LIBRARIES for name in library.idle)

@@ -50,9 +50,12 @@ class Machine:
     booted: int = 0  # seconds since the epoch, as in the line `btime` of /proc/stat
 
 
-def processors(machine: Machine, limits: Limits, *, pinned: bool) -> int:
-    """The number of processors that a job sees: one if *pinned*, else what its limit is worth of those that exist."""
-    return 1 if pinned else max(1, min(machine.processors, -(-limits.cpu // 100)))
+def processors(machine: Machine, limits: Limits, *, fixed: bool) -> int:
+    """
+    The number of processors that a job sees: what its limit is worth of those that exist, in whole ones if its affinity
+    is *fixed*, which holds that limit.
+    """
+    return max(1, min(machine.processors, limits.cpu // 100 if fixed else -(-limits.cpu // 100)))
 
 
 def proc(machine: Machine, limits: Limits, count: int) -> tuple[Text, ...]:

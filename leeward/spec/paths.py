@@ -99,6 +99,9 @@ def named_in(content: bytes, path: str) -> str | None:
 #: The environment variable with the socket's path, for daemon and clients.
 SOCKET_VARIABLE = "LEEWARD_SOCKET"
 
+#: The one with the path of the operator's socket for approvals.
+APPROVALS_VARIABLE = "LEEWARD_APPROVALS_SOCKET"
+
 #: Those of a client with the RemoteHost of a daemon, and the token for it.
 HOST_VARIABLE, TOKEN_VARIABLE = "LEEWARD_HOST", "LEEWARD_TOKEN"
 
@@ -121,6 +124,20 @@ def default_socket(environ: Mapping[str, str], uid: int) -> str:
         if not os.access(runtime, os.W_OK | os.X_OK):
             return f"/tmp/leeward-{uid}/leeward.sock"
     return f"{runtime}/leeward/leeward.sock"
+
+
+def approvals_socket(explicit: str | None, environ: Mapping[str, str], uid: int) -> str:
+    """
+    The path of the operator's socket of `leeward approvals serve`: *explicit*, else LEEWARD_APPROVALS_SOCKET, else
+    `approvals.sock` in $XDG_RUNTIME_DIR/leeward, else beside the default socket of the user's daemon.
+    """
+    named = explicit or environ.get(APPROVALS_VARIABLE, "")
+    if named:
+        return named
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    if runtime.startswith("/"):
+        return os.path.join(runtime, "leeward", "approvals.sock")
+    return os.path.join(os.path.dirname(default_socket(environ, uid)), "approvals.sock")
 
 
 class OwnSocket(str):

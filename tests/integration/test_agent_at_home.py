@@ -83,20 +83,47 @@ def test_the_only_agent_needs_no_name_and_a_command_may_run_in_its_place(home: A
     assert "claude: isn't installed; curl" in told
 
 
-def test_caches_and_tools_stay_for_the_project(home: AgentHome) -> None:
-    """And for no other, nor for a start that doesn't ask for them; what an agent left there is no way out."""
-    line = ("mkdir -p ~/.local/bin; echo 'echo tool' >~/.local/bin/tool; chmod +x ~/.local/bin/tool; touch ~/gone;"
-            " ln -s / ~/.config/root")
+def test_the_home_stays_for_the_project(home: AgentHome) -> None:
+    """And for no other, nor for a start that doesn't ask for it; what an agent left there is no way out."""
+    line = ("mkdir -p ~/.local/bin ~/.config; echo 'echo tool' >~/.local/bin/tool; chmod +x ~/.local/bin/tool;"
+            " echo kept >~/any; ln -s / ~/.config/root")
     got = home.run("start", "sh", ".", "--persist", "--", "-c", line)
     assert (0, "") == (got.returncode, got.stderr)
-    look = "ls -A ~; tool; cat ~/.config/root/etc/shadow"
+    look = "ls -A ~; tool; cat ~/any; cat ~/.config/root/etc/shadow"
     got = home.run("start", "sh", ".", "--persist", "--", "-c", look)
-    assert "tool" in got.stdout.splitlines()
-    assert "gone" not in got.stdout
+    assert {"tool", "kept", "project"} < {*got.stdout.splitlines()}
     assert "root:" not in got.stdout
+    assert not (home.path / "any").exists()
     assert "tool" not in home.run("start", "sh", ".", "--", "-c", look).stdout
     (home.path / "other").mkdir()
     assert "tool" not in home.run("start", "sh", str(home.path / "other"), "--persist", "--", "-c", look).stdout
+
+
+def test_a_link_that_an_agent_left_in_its_home_leads_no_mount_elsewhere(home: AgentHome) -> None:
+    """
+    Neither in the place of a state folder nor above one: the start is refused, and says where. Where folders are, and
+    above the project, no process can rename one.
+    """
+    (home.path / "state").mkdir()
+    home.define("sh", 'command = ["sh"]\nstate = ["~/.a/state"]\n')
+    deep = home.project / "in/it"
+    deep.mkdir(parents=True)
+    (deep / ".env").write_text("SECRET")
+    use = ("start", "sh", str(deep), "--persist", "--", "-c")
+    got = home.run(*use, "mv ~/.a ~/.b; mv ~/project ~/p; mv ~/project/in ~/project/q; echo x >~/.a/state/x")
+    assert 3 == got.stderr.count("busy"), got.stderr
+    assert "x" == (home.path / ".a/state/x").read_text().strip()
+    [kept] = (home.path / ".cache/leeward/agents/homes").glob("*-home-*")
+    for place in (".a", "project/in"):
+        (kept / place).rename(kept / "aside")
+        (kept / place).symlink_to("/etc")
+        got = home.run(*use, "echo never")
+        assert (1, "") == (got.returncode, got.stdout)
+        assert "in the home that was kept something else is there" in got.stderr
+        (kept / place).unlink()
+        (kept / "aside").rename(kept / place)
+    got = home.run(*use, "cat .env; cat ~/.a/state/x")
+    assert ("x\n", 0) == (got.stdout, got.stderr.count("SECRET"))
 
 
 def test_names_are_hidden_in_a_library(home: AgentHome) -> None:
@@ -117,6 +144,10 @@ def test_a_denied_host_is_told_while_the_agent_works(home: AgentHome) -> None:
     with home.popen("start", "sh", "--", "-c", f"{line}; {line}; read word") as process:
         assert process.stderr is not None
         assert "leeward: the agent is denied evil.example.org\n" == process.stderr.readline()
+        with home.popen("logs", "--network", "--follow", "sh") as logs:
+            assert logs.stdout is not None
+            assert "denied   evil.example.org" in logs.stdout.readline()
+            logs.terminate()
         _, said = process.communicate("\n")
     assert "is denied" not in said
     assert 'allow = ["evil.example.org"]' in said

@@ -167,6 +167,26 @@ ASK = ("from leeward.approvals import Agent; print(Agent().request_permission('n
        " port=443, wait=False)['status'])")
 
 
+@pytest.mark.needs("extra-web", "usr-curl")
+def test_a_person_is_asked_about_a_host_where_a_service_for_approvals_runs(home: AgentHome) -> None:
+    """The connection waits, the terminal says so, and the request names project and agent; without it, it is denied."""
+    line = "curl -sS -m 60 -o /dev/null -w '%{http_code}' http://asked.example.org/"
+    with approvals(home) as env, home.popen("start", "sh", "--", "-c", line, **env) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert "the agent waits for your decision by `leeward approvals` about asked.example.org" in said
+        operator = home.environment(**env)
+        [row] = [json.loads(row) for row in subprocess.run(
+            command("approvals", "list", "--json"), env=operator, capture_output=True, text=True,
+            check=True).stdout.splitlines()]
+        assert ("network", str(home.project), "sh") == (row["category"], row["project"], row["asker"])
+        subprocess.run(command("approvals", "deny", str(row["id"])), env=operator, check=True, capture_output=True)
+        out, _ = process.communicate(timeout=PATIENCE * 4)
+        assert "403" == out
+    got = home.run("start", "sh", ".", "--", "-c", line, LEEWARD_APPROVALS_SOCKET=str(home.path / "nobody"))
+    assert "000" == got.stdout
+
+
 @pytest.mark.needs("extra-web")
 def test_a_person_approves_each_change_of_the_host(home: AgentHome, daemon: LiveDaemon) -> None:
     """
@@ -186,7 +206,7 @@ def test_a_person_approves_each_change_of_the_host(home: AgentHome, daemon: Live
         rows = [json.loads(row) for row in subprocess.run(
             command("approvals", "list", "--json"), env=home.environment(**env), capture_output=True, text=True,
             check=True).stdout.splitlines()]
-        assert ["network", "filesystem"] == [row["category"] for row in rows]
+        assert [("network", "sh"), ("filesystem", "sh")] == [(row["category"], row["asker"]) for row in rows]
         subprocess.run(command("approvals", "approve", str(rows[1]["id"])), env=home.environment(**env), check=True,
                        capture_output=True)
         until = PATIENCE * 10

@@ -15,6 +15,7 @@ import leeward
 from kit import egress, model_api
 from kit.host_folders import as_user
 from kit.live_daemon import LiveDaemon
+from kit.stalling import standing_still
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -52,6 +53,25 @@ def test_home_name_and_project_are_the_callers(daemon: LiveDaemon, home: Path) -
     assert "private" == (home / "private").read_text()
     assert "made\n" == (home / "project/made").read_text()
     assert os.geteuid() == (home / "project/made").stat().st_uid
+
+
+@pytest.mark.parametrize("cgroup", [pytest.param(None, id="groups"), "none"])
+def test_an_agent_finds_the_machines_processors(tmp_path: Path, home: Path, cgroup: str | None) -> None:
+    """
+    Also where no controller counts its time: as many as its limit of four is worth. Where one has to do, because the job
+    could fill its memory unseen, it has one.
+    """
+    there = len(os.sched_getaffinity(0))
+    code = "import os; print(os.cpu_count(), len(os.sched_getaffinity(0)))"
+    own = min(4, there) if cgroup else there
+    with standing_still(tmp_path, "--pool-size", "1", cgroup=cgroup) as daemon:
+        with leeward.Sandbox(socket=daemon.socket, profile="agent") as box:
+            assert f"{min(4, there)}\n{min(4, there)} {own}\n" == box.shell(f"nproc; python3 -c '{code}'").stdout_text
+            assert f"{min(4, there)} {own}\n" == box.execute(code).stdout_text
+        with leeward.Sandbox(socket=daemon.socket, profile="agent", memory="40M") as box:
+            assert box.run(["python3", "-c", code]).stdout_text.endswith(f" {1 if cgroup else there}\n")
+        with leeward.Sandbox(socket=daemon.socket) as box:
+            assert box.execute(code).stdout_text.startswith("1 ")
 
 
 @pytest.mark.parametrize("overlay", [False, True])

@@ -237,3 +237,34 @@ def test_on_a_terminal(home: AgentHome, name: str) -> None:
             assert screen.usual == screen.modes()
         assert len(agent.last) == 1 or "40 110" in api.results[0]
     runs.record("agents", name, agent_programs.version(name), screen=True, size=True, interrupt=True)
+
+
+#: What each asks before it works, and the keys that choose the answer.
+DIALOGUES = {"claude": (("Esc", "\x1b[B"), ("recommended", "\x1b[A")), "gemini": (("Don't trust", ""),)}
+
+
+@each(DIALOGUES)
+def test_its_own_dialogues_are_asked_once(home: AgentHome, name: str) -> None:
+    """Whether the folder is trusted, and a variable's key may be used; the host's own file stays as it is."""
+    ready, host = "for.{1,6}(shortcuts|agents)", '{"hasCompletedOnboarding": true}'
+    with model_api.serving_for_agents(["\u03a9"]) as api:
+        agent, env = prepared(name, home, api)
+        (home.path / ".claude.json").write_text(host)
+        use = ("start", name, str(home.project), "--", *(each for each in agent.on_terminal if each != "--skip-trust"))
+        with home.on_terminal(*use, **env) as screen:
+            for shown, keys in DIALOGUES[name]:
+                screen.until(shown, STARTS)
+                assert not screen.shows("no such text", 3)  # it draws its question more than once
+                if keys:
+                    screen.types(keys)
+                    screen.until("\u276f.{0,20}Yes")
+                screen.types("\r")
+            for _ in range(5):  # Gemini CLI takes no key while it draws
+                if screen.shows(ready, 10):
+                    break
+                screen.types("\r")
+            screen.until(ready)
+        with home.on_terminal(*use, **env) as screen:
+            screen.until(ready, STARTS)
+            assert not [shown for shown, _ in DIALOGUES[name] if shown in screen.all]
+    assert host == (home.path / ".claude.json").read_text()

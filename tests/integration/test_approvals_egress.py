@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,10 @@ from kit.approvals import ServedApprovals
 from kit.egress import Servers
 from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
+from leeward.apps.approvals.notifying import Notifier, NotifySettings
+from leeward.apps.approvals.queue.approval_request import NewRequest
+from leeward.apps.approvals.queue.queue import ApprovalQueue
+from leeward.apps.approvals.queue.subjects import branch
 from leeward.spec.outcome import Result
 
 pytestmark = pytest.mark.needs("extra-web")
@@ -29,6 +34,9 @@ for url in sys.argv[1:]:
 
 CONFIG = """\
 pool_size = 2
+[egress.notify]
+allow = ["http://hooks.example.org:{port}"]
+addresses = ["127.0.0.1/32"]
 [egress.web]
 ask = ["http://*:{port}"]
 addresses = ["127.0.0.1/32"]
@@ -84,3 +92,14 @@ def test_a_connection_waits_for_a_person_or_a_rule(daemon: LiveDaemon, host: Ser
             return {(row["action"], row["decision"], row["by"]) for row in service.audit()
                     if row["sandbox"] == box.id and row["category"] == "network"}
         poll_until(lambda: wanted <= seen(), "lines of the record, which a thread writes")
+
+
+def test_a_webhook_is_told_of_requests_by_the_operators_policy(daemon: LiveDaemon, host: Servers, tmp_path: Path) -> None:
+    said = list[str]()
+    with contextlib.closing(ApprovalQueue(str(tmp_path))) as queue:
+        for name, failure in (("hooks", []), ("other", ["notify: the webhook isn't reached: unlisted"])):
+            url, address = f"http://{name}.example.org:{host.http}/secret", f"{name}.example.org:{host.http}"
+            with contextlib.closing(Notifier(queue, NotifySettings(urls=(url,)), str(daemon.socket), said.append)):
+                queue.submit(NewRequest(branch(name), "push", sandbox="box"))
+                poll_until(lambda address=address: said or ("POST", address, "/secret") in host.seen, "the webhook is told")
+            assert failure == said

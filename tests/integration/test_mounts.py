@@ -304,7 +304,7 @@ def covering(project: Path, before: Callable[[], object]) -> Callable[[], None]:
 
     def hide() -> None:
         home = project.parent / "home"
-        made = AgentHome(native.filesystem("tmpfs", {"mode": "0755"}, MountAttr(0)), str(home))
+        made = AgentHome(native.filesystem("tmpfs", {"mode": "0755"}, MountAttr(0)), str(home), {})
         with mock.patch.object(native, "attach", attach):
             hide_all(made.scratch, [str(project / "secret")])
 
@@ -312,6 +312,31 @@ def covering(project: Path, before: Callable[[], object]) -> Callable[[], None]:
     project.mkdir()
     (project / "secret").write_text("a secret")
     return hide
+
+
+@pytest.mark.parametrize("place", ["a", "a/b"])
+def test_a_link_in_a_home_that_was_kept_is_in_no_mounts_place(tmp_path: Path, place: str) -> None:
+    """Nor above one. What isn't at its path when all is mounted is an error, too: something has moved it."""
+    home, kept, elsewhere = tmp_path / "home", tmp_path / "kept", tmp_path / "elsewhere"
+    (kept / "a").mkdir(parents=True)
+    (elsewhere / "b").mkdir(parents=True)
+
+    def build(mounts: bool) -> None:
+        made = AgentHome(native.filesystem("tmpfs", {"mode": "0755"}, MountAttr(0)), str(home), {f"{home}/a/b": False},
+                         native.copy(str(kept)))
+        if mounts:
+            native.attach(native.copy(str(elsewhere)), f"{home}/a/b", MountAttr(0))
+        made.check()
+
+    said, seen = in_namespaces(lambda: build(True))
+    assert "" == said
+    assert {str(home), f"{home}/a", f"{home}/a/b"} <= {mount.target for mount in seen}
+    assert "was moved" in in_namespaces(lambda: build(False))[0]
+    (kept / "a/b").rmdir()
+    if place == "a":
+        (kept / "a").rmdir()
+    (kept / place).symlink_to(elsewhere)
+    assert "something else is there" in in_namespaces(lambda: build(True))[0]
 
 
 def replace(name: Path) -> None:

@@ -76,7 +76,7 @@ def be_init():
 
 init = fork(be_init)
 job = int.from_bytes(os.read(answers, 4), "little")
-leaf = NoneLeaf(0, Limits())
+leaf = NoneLeaf((0,), Limits())
 leaf.tick(init)
 leaf.apply(Limits())
 """
@@ -112,7 +112,7 @@ def test_no_limit_is_set_by_a_number_once_the_init_has_ended():
     gone = subprocess.Popen(["true"])
     pidfd = os.pidfd_open(gone.pid)
     here, there = Channel.pair()
-    runner = Runner(1, NoneLeaf(0, Limits()), here, MagicMock(), lambda: 0, Limits().descriptors)
+    runner = Runner(1, NoneLeaf((0,), Limits()), here, MagicMock(), lambda: 0, Limits().descriptors)
     runner.pidfd, runner._job_pid = pidfd, os.getpid()
     before = resource.getrlimit(resource.RLIMIT_NPROC)
     try:

@@ -54,7 +54,7 @@ class PageService(ApprovalService):
         assert self.project is not None
         state, before = self.project.content(path)
         order = write_order(path, state, content.encode() if isinstance(content, str) else content)
-        new = file_request(order, "write", before=before, sandbox=sandbox, description=description, reason=reason)
+        new = file_request(order, before=before, sandbox=sandbox, description=description, reason=reason)
         made = in_project(new, self.project)
         return self.queue.submit(replace(made, project=where) if where else made)
 

@@ -70,11 +70,11 @@ def save(path, settings):
 HOME, AGENT, BOX = "/home/me/settings", "claude", "qf3k2v7mtd5w8r2x9kpa4h6n3j"
 
 _BOX_ROWS = [
-    {"sandbox": BOX, "project": HOME, "age": 754.0, "bridge": True, "fault": "", "git": True, "git_fault": "",
-     "sync": {"state": "on", "to_host": 12, "to_sandbox": 1, "left": 0, "more": 0, "trouble": "", "notes": [
+    {"sandbox": BOX, "project": HOME, "agent": AGENT, "age": 754.0, "bridge": True, "fault": "", "git": True,
+     "git_fault": "", "sync": {"state": "on", "to_host": 12, "to_sandbox": 1, "left": 0, "more": 0, "trouble": "", "notes": [
          {"path": "Makefile", "kind": "asked", "why": "obeyed on the host by make", "request": 3}]}},
-    {"sandbox": "b7xw5e2k9m4q8r3t6y1u0i5o2p", "project": "/home/me/website", "age": 65.0, "bridge": True, "fault": "",
-     "git": False, "git_fault": "this project has no origin to push to", "sync": None}]
+    {"sandbox": "b7xw5e2k9m4q8r3t6y1u0i5o2p", "project": "/home/me/website", "agent": "codex", "age": 65.0,
+     "bridge": True, "fault": "", "git": False, "git_fault": "this project has no origin to push to", "sync": None}]
 
 _OUTPUT = (b"$ pytest -q\n\x1b[32m......\x1b[0m\x1b[31mF\x1b[0m\x1b[32m....\x1b[0m\n"
            b"\x1b[1m\x1b[31mFAILED\x1b[0m tests/test_settings.py\n"
@@ -131,7 +131,7 @@ def _file(service: PageService, path: str, content: bytes | None, mode: int | No
 
 def _submit(service: PageService, order: FileOrder, before: bytes = b"", **more: Any) -> int:
     assert service.project is not None
-    new = file_request(order, order.action, before=before, sandbox=BOX, asker=AGENT, **more)
+    new = file_request(order, before=before, sandbox=BOX, asker=AGENT, **more)
     made = in_project(new, service.project)
     return service.queue.submit(replace(made, project=HOME)).id
 

@@ -88,6 +88,7 @@ class UnlimitedWorker:
     """The group of a worker that is in no cgroup."""
 
     keeper = Entry()
+    processors = ()
 
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> UnlimitedLeaf:
         return UnlimitedLeaf()

@@ -119,6 +119,7 @@ class Group:
     """A worker's."""
 
     keeper = Entry()
+    processors = ()
 
     def __init__(self, host: Host) -> None:
         self._host = host

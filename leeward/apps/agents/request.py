@@ -25,7 +25,7 @@ from leeward.apps.agents.written import home_path, open_beside, open_real, real_
 from leeward.base.dataclass import dataclass, field, replace
 from leeward.client.mounts import Mount
 from leeward.errors import RequestRejected
-from leeward.spec.folders import MOST, outermost, within
+from leeward.spec.folders import outermost, within
 
 if TYPE_CHECKING:
     from leeward.apps.agents.layers import Layer
@@ -39,11 +39,6 @@ OPENED = "/proc/self/fd/"
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 #: The caller's variables that every agent gets: locale, time zone and display of text.
 _PASSED = ("LANG", "LC_*", "TZ", "COLORTERM", "NO_COLOR", "EDITOR", "VISUAL", "PAGER")
-#: Folders of the home that stay with `persist`: of caches, tools and settings; the parts of one after it.
-_KEPT = (".cache", ".cache/pip", ".cache/uv", ".cache/go-build", ".local", ".local/bin", ".local/lib", ".config", ".npm",
-         ".cargo", "go")
-#: Mounts that are left for a worktree's repository.
-_LEFT = 5
 #: Limits of a sandbox's connections, within those of the operator's policy.
 _LIMITS = {"connections": 256, "per_minute": 3000, "request": 1 << 30, "response": 8 << 30}
 #: Bytes of a staged file, at most.
@@ -60,8 +55,8 @@ class AgentOptions:
     memory: str = ""  # as for Sandbox; "" for that of the settings, or without one the profile's
     egress: str = ""  # the policy that is narrowed; "" for `agent`
     profile: str = ""  # of the sandbox; "" for `agent`. Another one is `approved`, or based on `agent`.
-    persist: bool = False  # folders of the home with caches and tools stay for the project
-    approved: bool = False  # a person decides what leaves the sandbox, and about hosts that aren't allowed
+    persist: bool = False  # the home stays for the project, with its caches and tools
+    asks: bool = False  # a person is asked about hosts that aren't allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +106,9 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         from leeward.apps.agents.layers import INSIDE  # most starts have none
 
         mounts.append(Mount(os.path.realpath(layer.path), INSIDE))
-    kept = _kept_folders(project, home, environ, [mount.target for mount in mounts]) if options.persist else {}
-    mounts += [Mount(source, target, writable=True) for target, source in kept.items()]
     worktree, line = _worktree(project, source or project, settings, options, mounts)
+    kept = [_kept_home(project, environ)] if options.persist else []
+    mounts[:0] = [Mount(path, home, writable=True) for path in kept]  # the home itself, before what is in it
     hosts, policy = _policy(definition, settings, options)
     folders = () if program is None else program.folders
     passed = {*_PASSED, *definition.pass_environment}
@@ -139,32 +134,23 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
          "hide": [*(os.path.join(inside, name) for name in hidden), *in_libraries[0], *logs],
          "protect": [os.path.join(inside, name) for name in PROTECTED],
          "pin": [*(os.path.join(inside, name) for name in pinned), *in_libraries[1]], **limits},
-        tuple((path, path) for path in (home_path(path, home) for path in definition.staged)), (*state, *kept.values()),
+        tuple((path, path) for path in (home_path(path, home) for path in definition.staged)), (*state, *kept),
         hosts, (*hidden, *absent),
         {secret.variable: (environ[secret.variable], secret.hosts) for secret in definition.secrets
          if environ.get(secret.variable, "")}, (line,) if line else (),
-        (*written, *kept.values(), *(os.fspath(each.source) for each in mounts if worktree and each.writable
+        (*written, *kept, *(os.fspath(each.source) for each in mounts if worktree and each.writable
                                      and within(each.target, worktree.folder))), worktree)
 
 
-def _kept_folders(project: str, home: str, environ: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
-    """
-    The folders of the sandbox's home that stay for *project*, each with its place on the host. Two mounts can't lie in
-    each other, so of a folder in which one of *taken* lies only the parts of _KEPT beside that stay.
-    """
+def _kept_home(project: str, environ: Mapping[str, str]) -> str:
+    """The folder of the host with the home that stays for *project*."""
     from leeward.apps.agents.instance_names import blake2b, instance_name  # few starts keep folders
     from leeward.apps.agents.state_files import own_folder
 
     # Another user may make a folder with the path of one that is gone.
     digest = blake2b(b"%d\0%s" % (os.stat(project).st_uid, os.fsencode(project))).hexdigest()[:24]
-    place = os.path.join(own_folder(os.path.join(cache_home(environ), "homes")),
-                         f"{instance_name(os.fsencode(project), 'home')}-{digest}")
-    found = dict[str, str]()
-    for name in _KEPT:
-        target = os.path.join(home, name)
-        if not any(within(target, each) or within(each, target) for each in (*taken, *found)):
-            found[target] = os.path.join(place, name.replace("/", "."))
-    return dict([*found.items()][:max(0, MOST - len(taken) - _LEFT)])
+    return os.path.join(own_folder(os.path.join(cache_home(environ), "homes")),
+                        f"{instance_name(os.fsencode(project), 'home')}-{digest}")
 
 
 def libraries_of(settings: AgentSettings, options: AgentOptions) -> tuple[LibraryFolder, ...]:
@@ -270,7 +256,7 @@ def _policy(definition: AgentDefinition, settings: AgentSettings,
                                 "an operator's [egress.agent] may have others: name it by --egress agent")
         if options.unrestricted_network:
             ports = list(AGENT_PORTS)
-    asked = {"ask": ["*"]} if options.approved and not options.unrestricted_network else {}
+    asked = {"ask": ["*"]} if options.asks and not options.unrestricted_network else {}
     return hosts, {"allow": list(hosts), **asked, "ports": ports, "limits": _LIMITS}
 
 

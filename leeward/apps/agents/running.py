@@ -143,6 +143,11 @@ class AgentRun:
         self.undoing: Callable[[], None] = lambda: None
 
     @property
+    def asks(self) -> bool:
+        """Whether a person is asked about hosts that aren't allowed."""
+        return "ask" in self._request.options["policy"]
+
+    @property
     def name(self) -> str:
         return "" if self._held is None else self._held.instance.name
 
@@ -223,7 +228,8 @@ class AgentRun:
 
     def _taken(self) -> list[str]:
         """The paths in the sandbox that have content of the host's."""
-        return [*(mount.target for mount in self._request.options["mounts"]),
+        home = os.path.realpath(self._environ.get("HOME") or "/")
+        return [*(mount.target for mount in self._request.options["mounts"] if mount.target != home),
                 *(target for _, target in self._request.staged)]
 
     def _obeyed(self, there: ObeyedPaths | None) -> dict[str, str]:

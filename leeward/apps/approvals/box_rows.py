@@ -266,7 +266,7 @@ class OtherBoxes:
     """Looks for other programs' sandboxes and their ends; *life* writes the rows. For one thread."""
 
     def __init__(self, socket: str | None, life: SandboxRows) -> None:
-        self._connection, self._life = BlockingConnection(client_socket(socket)), life
+        self._socket, self._connection, self._life = client_socket(socket), BlockingConnection(client_socket(socket)), life
         self._after: int | None = None
         self._next = 0.0
 
@@ -275,6 +275,14 @@ class OtherBoxes:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + LOOK_S
             self._look()
+
+    def metadata(self, sandbox: str) -> dict[str, str]:
+        """The texts in the metadata of one of this user's sandboxes; for any thread. {} if it isn't known."""
+        with contextlib.suppress(LeewardError):
+            for row in Sandbox.list(socket=self._socket):
+                if row["sandbox"] == sandbox:
+                    return {name: each for name, each in row["metadata"].items() if isinstance(each, str)}
+        return {}
 
     def close(self) -> None:
         """Look for the last time."""

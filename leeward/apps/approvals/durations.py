@@ -26,6 +26,14 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def age_text(seconds: float) -> str:
+    """Seconds in one unit: "12 s", "3 min", "2 h", "5 d"."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
 def duration_text(seconds: float) -> str:
     """*seconds* as `parse_duration` reads them, to the millisecond; "0s" for nothing."""
     left, found = max(0, round(seconds * 1000)), ""

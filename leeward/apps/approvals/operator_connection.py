@@ -14,8 +14,8 @@ import socket
 from typing import Any
 from urllib.parse import quote
 
-from leeward.apps.approvals.service_paths import operator_socket
 from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, PeerError, Stale, told
+from leeward.spec.paths import approvals_socket
 from leeward.spec.peers import credentials
 
 #: Seconds that a request may take; opening a sandbox takes the longest.
@@ -61,7 +61,7 @@ class OperatorConnection:
     """
 
     def __init__(self, socket: str | None = None) -> None:
-        self.path = operator_socket(socket, os.environ, os.geteuid())
+        self.path = approvals_socket(socket, os.environ, os.geteuid())
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from leeward.apps.approvals.box_rows import EgressRows, OtherBoxes, SandboxRows, last_counts
-from leeward.apps.approvals.bridge.boxes import AskingBox, AskingBoxes
+from leeward.apps.approvals.bridge.boxes import AGENT, AskingBox, AskingBoxes
 from leeward.apps.approvals.bridge.bridge import Answering
 from leeward.apps.approvals.bridge.pushes import ask_for_pushes, needed_commits
 from leeward.apps.approvals.carrying.apply import OpenProjects, Project, in_project
@@ -39,6 +39,7 @@ from leeward.apps.approvals.git.pushed_changes import PushedChanges
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, Resolution
 from leeward.apps.approvals.queue.asks import EgressQuestions
 from leeward.apps.approvals.queue.queue import ApprovalQueue
+from leeward.apps.approvals.queue.subjects import subject_title
 from leeward.apps.approvals.recording import newest_rows, record
 from leeward.apps.approvals.sync.changes import CollectedChanges, SyncOutcome, ask_for_changes, collect_changes
 from leeward.apps.approvals.sync.live_sync import begin_sync
@@ -84,7 +85,7 @@ class ApprovalService:
         self._life = SandboxRows(self._rows, self._egress, functools.partial(last_counts, socket))
         self._others = OtherBoxes(socket, self._life)
         self._carrier = OrderCarrier(queue, self._runs, self._settings, self._projects, socket, self._life)
-        self._asks = EgressQuestions(queue, socket, self._home)
+        self._asks = EgressQuestions(queue, socket, self._about)
         self._boxes = AskingBoxes(socket, folder, self.ends, self._looked,
                                   lambda box, info, why: self._life.end(box.box.id, info, why))
         self._git = GitStore(folder, functools.partial(needed_commits, queue), self._boxes.ids)
@@ -164,6 +165,18 @@ class ApprovalService:
         project = self._project_for(sandbox)
         return "" if project is None else project.path
 
+    def _agent(self, sandbox: str) -> str:
+        """The name of the agent that works in a sandbox; "" if none is known."""
+        try:
+            return self._boxes.get(sandbox).agent if sandbox else ""
+        except BadRequest:
+            return ""
+
+    def _about(self, sandbox: str) -> tuple[str, str]:
+        """The path of a sandbox's project, and its agent, as the program of this user that opened it has said; or ""."""
+        said = self._others.metadata(sandbox)
+        return self._home(sandbox) or said.get("project", ""), said.get(AGENT, "")
+
     def ask(self, fields: Mapping[str, Any], sandbox: str = "") -> ApprovalRequest:
         """
         Make a request of the operator's or of *sandbox* from the fields of a JSON object, which aren't trusted:
@@ -175,7 +188,8 @@ class ApprovalService:
             texts = {name: text_field(fields, name, "") for name in ("cwd", "reason", "profile", "asker")}
             return self.submit_exec(fields.get("command", ""), timeout=fields.get("timeout", EXEC_S), sandbox=sandbox,
                                     **texts)
-        return self.queue.submit(parse_request(fields, self._project_for(sandbox), sandbox))
+        asker = text_field(fields, "asker", "") or self._agent(sandbox)
+        return self.queue.submit(parse_request({**fields, "asker": asker}, self._project_for(sandbox), sandbox))
 
     def submit_exec(self, command: Any, *, cwd: str = "", reason: str = "", timeout: Any = EXEC_S, profile: str = "",
                     sandbox: str = "", asker: str = "") -> ApprovalRequest:
@@ -194,21 +208,21 @@ class ApprovalService:
         order = replace(order, timeout=min(order.timeout, float(settings["exec.timeout"])))
         if not order.profile and not sandbox:
             raise BadRequest("a command of no sandbox needs a profile")
-        return self.queue.submit(command_request(order, reason=reason, sandbox=sandbox, asker=asker,
+        return self.queue.submit(command_request(order, reason=reason, sandbox=sandbox, asker=asker or self._agent(sandbox),
                                                  project=self._home(sandbox)))
 
     def submit_packages(self, command: str | Sequence[str], *, reason: str = "", sandbox: str = "",
                         asker: str = "") -> list[ApprovalRequest]:
         """Make a request for each package of a command; it is added or removed in the requesting sandbox."""
         news = package_requests(command, timeout=float(self._settings.all()["exec.timeout"]), reason=reason,
-                                sandbox=sandbox, asker=asker, project=self._home(sandbox))
+                                sandbox=sandbox, asker=asker or self._agent(sandbox), project=self._home(sandbox))
         return [self.queue.submit(new) for new in news]
 
     def propose_config(self, key: str, value: Any, *, reason: str = "", sandbox: str = "",
                        asker: str = "") -> ApprovalRequest:
         """Request a new value for a key of the configuration. It is set if a person approves, not if a rule does."""
-        return self.queue.submit(config_request(key, value, reason=reason, sandbox=sandbox, asker=asker,
-                                                project=self._home(sandbox)))
+        return self.queue.submit(config_request(key, value, reason=reason, sandbox=sandbox,
+                                                asker=asker or self._agent(sandbox), project=self._home(sandbox)))
 
     # --- the operator's ---------------------------------------------------------------
 
@@ -298,7 +312,7 @@ class ApprovalService:
 
     def sandboxes(self) -> list[dict[str, Any]]:
         """
-        The sandboxes that can ask: `sandbox`, `project`, `age` in seconds, `bridge` (whether it runs), `fault` (why
+        The sandboxes that can ask: `sandbox`, `project`, `agent`, `age` in seconds, `bridge` (whether it runs), `fault` (why
         not), `git` (whether there is an `origin`), `git_fault` (why not), `sync` (as `LiveSync.row`; None without).
         """
         return self._boxes.rows()
@@ -308,9 +322,9 @@ class ApprovalService:
         Open a sandbox over a copy of the project *path*, whose processes can ask; returns a row of `sandboxes`.
 
         *options*: `profile` ("approved" by default), `environment`, `egress`, `memory`, `processes`,
-        `descriptors`, `files`, `idle`, `lifetime`, as for Sandbox; or `sandbox` alone, the id of one that is open over a
-        copy of the project; `sync` (True for a live sync), `sync_after` (a path that has to be in the copy before the
-        sync begins, such as .git/HEAD). BadRequest for any other.
+        `descriptors`, `files`, `idle`, `lifetime`, as for Sandbox, `agent` (its name, for people); or `sandbox` alone,
+        the id of one that is open over a copy of the project; `sync` (True for a live sync), `sync_after` (a path that
+        has to be in the copy before the sync begins, such as .git/HEAD). BadRequest for any other.
         """
         if self.answering is None:
             raise BadRequest("nobody answers bridges here")
@@ -345,7 +359,7 @@ class ApprovalService:
             return
         self._life.look(box.box.id, info)
         if box.is_left and box.collected.more and not self.queue.pending(1, 0, "filesystem", box.box.id):
-            collect_changes(self.queue, box.box, box.project, box.collected)
+            collect_changes(self.queue, box.box, box.project, box.collected, asker=box.agent)
             if not box.collected.left:
                 self._boxes.close(box.box.id)
 
@@ -357,7 +371,7 @@ class ApprovalService:
         box = self._boxes.get(sandbox)
         if box.sync is not None:
             box.sync.flush(_FLUSH_S)
-        return ask_for_changes(self.queue, box.box, box.project, reason=reason, asker=asker)
+        return ask_for_changes(self.queue, box.box, box.project, reason=reason, asker=asker or box.agent)
 
     def collect_files(self, sandbox: str, reason: str = "", asker: str = "", *, again: bool = False) -> SyncOutcome:
         """
@@ -369,7 +383,7 @@ class ApprovalService:
             if box.sync is not None:
                 box.sync.flush(_FLUSH_S)
             box.collected = CollectedChanges()
-        return collect_changes(self.queue, box.box, box.project, box.collected, reason=reason, asker=asker)
+        return collect_changes(self.queue, box.box, box.project, box.collected, reason=reason, asker=asker or box.agent)
 
     def sync_git(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         """Make a request for each branch that was pushed to `origin` in *sandbox*; BadRequest if its project has none."""
@@ -377,13 +391,14 @@ class ApprovalService:
         if box.staging is None or box.intake is None:
             raise BadRequest(box.git_fault or "this project has no origin to push to")
         return ask_for_pushes(self.queue, self._git, box.staging, box.intake, sandbox=box.box.id, project=box.project.path,
-                              reason=reason, asker=asker)
+                              reason=reason, asker=asker or box.agent)
 
     # --- commands that were approved --------------------------------------------------
 
     def runs(self) -> list[dict[str, Any]]:
-        """The commands of this service, the newest first, each as `run` returns it, without output."""
-        return self._runs.rows()
+        """The commands of this service, the newest first, each as `run` returns it, without output, and its `title`."""
+        return [{**row, "title": subject_title(request.subject) if (request := self.queue.get(row["id"])) else ""}
+                for row in self._runs.rows()]
 
     def run(self, number: int, wait: float = 0.0) -> dict[str, Any]:
         """

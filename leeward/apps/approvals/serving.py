@@ -23,7 +23,7 @@ from leeward.apps.approvals.notifying import Notifier
 from leeward.apps.approvals.operator_file import operator_policy
 from leeward.apps.approvals.queue.queue import ApprovalQueue
 from leeward.apps.approvals.service import ApprovalService
-from leeward.apps.approvals.service_paths import operator_socket, own_folder, state_folder
+from leeward.apps.approvals.service_paths import own_folder, state_folder
 from leeward.apps.approvals.web.application import application
 from leeward.apps.approvals.web.gate import Operator
 from leeward.apps.approvals.web.listening import (
@@ -40,6 +40,7 @@ from leeward.apps.audit.journal import default_folder
 from leeward.apps.audit.record import AuditRecord, torn_record
 from leeward.errors import ShuttingDown
 from leeward.spec import own_sockets
+from leeward.spec.paths import approvals_socket
 
 #: Seconds between two checks for expired requests.
 _LOOK_S = 1.0
@@ -84,7 +85,7 @@ def serve(options: ServeOptions, ready: Callable[[str, str], None]) -> int:
 
 
 async def _serve(service: ApprovalService, options: ServeOptions, ready: Callable[[str, str], None]) -> None:
-    path = operator_socket(options.socket, os.environ, os.geteuid())
+    path = approvals_socket(options.socket, os.environ, os.geteuid())
     app = application(service)
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

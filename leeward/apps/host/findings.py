@@ -223,7 +223,7 @@ def _cgroup(facts: Facts) -> Feature:
                        f"holds limits itself: {detail}", cures.delegation(facts))
     if "controller not delegated" in facts.driver_detail.get("cpu", ""):
         return Feature("cgroup", Support.LIMITED, f"version 2 without the cpu controller: {detail}",
-                       "fixes each worker to one processor", cures.delegation(facts))
+                       "binds each worker to as many processors as its limit is worth", cures.delegation(facts))
     return Feature("cgroup", Support.OK, f"driver {facts.driver}: {detail}")
 
 

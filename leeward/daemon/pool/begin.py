@@ -181,7 +181,7 @@ def prepare(settings: Settings, driver: Driver) -> tuple[SandboxSpec, ZygotePlan
     """What the jobs of one pool see, and what its zygote needs; BadRequest, Unsupported without an interpreter."""
     host = settings.host or interpreter.find(settings.python_env)
     spec = with_what_can_be_covered(
-        spec_of(settings, host, memory_counted=driver.memory_counted, pinned=driver.affinity_fixed))
+        spec_of(settings, host, memory_counted=driver.memory_counted, fixed=driver.affinity_fixed))
     shown, environment = _backstage_view(spec), spec.environment
     if settings.image is not None:
         from leeward.spec.profiles.image import image
@@ -190,7 +190,8 @@ def prepare(settings: Settings, driver: Driver) -> tuple[SandboxSpec, ZygotePlan
     return spec, ZygotePlan(
         import_path=import_path(host.backing), preload=spec.preload, bare=not host.env,
         executable=spec.executable, environment=environment, rehearse=settings.rehearse, warm=settings.warm,
-        view=shown, modules=modules(host.backing), idle_threads=libraries.IDLE)
+        view=shown, modules=modules(host.backing), idle_threads=libraries.IDLE,
+        alone=libraries.VARIABLES)
 
 
 def _backstage_view(spec: SandboxSpec) -> View:
@@ -201,14 +202,14 @@ def _backstage_view(spec: SandboxSpec) -> View:
     return seals.backstage(spec.view, spec.seal)
 
 
-def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinned: bool) -> SandboxSpec:
-    """What the jobs of one pool see; BadRequest if a path can't be shown. *pinned*: each worker has one processor."""
-    ways_out = _ways_out(settings)
+def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, fixed: bool) -> SandboxSpec:
+    """What the jobs of one pool see; BadRequest if a path can't be shown. *fixed* as for `profiles.python`."""
+    ways_out, machine = _ways_out(settings), interpreter.machine()
     seal = ways_out.pop("seal", None)
     spec = profiles.python(host, interpreter.root_links(), limits=settings.limits,
                            localtime=interpreter.localtime(), preload=settings.preload, warm=settings.warm,
                            memory_counted=memory_counted, landlocked=landlock.probe() > 0,
-                           machine=interpreter.machine(), pinned=pinned,
+                           machine=replace(machine, processors=1) if settings.pinned else machine, fixed=fixed,
                            configured=interpreter.configured(), term=interpreter.term(),
                            polls=not watching.watchers(settings.shards).most,
                            loopback=settings.loopback, terminal=settings.terminal, node=interpreter.node(),

@@ -155,10 +155,13 @@ class Runner:
             if limits.descriptors != self.descriptors:
                 self.descriptors = limits.descriptors
                 held[resource.RLIMIT_NOFILE] = rlimits.reachable(limits.descriptors)
+            cpu = self.leaf.cpu()
             if held:
                 if self._job_pid < 0:
                     self._job_pid = self._job()
                 self._check_there()
+                if cpu is not None:
+                    os.sched_setaffinity(self._job_pid, {cpu})
             for number, value in held.items():
                 most = rlimits.most_data(value) if number == resource.RLIMIT_DATA else value
                 resource.prlimit(self._job_pid, number, (value, most))

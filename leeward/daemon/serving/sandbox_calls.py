@@ -474,11 +474,12 @@ class FolderOpening:
     owns, and returns what cancels it; *view* is the sandbox's if it isn't the default; folders that it shows anyway
     aren't mounted if *skip_shown*. Forbidden if the sandbox would have other rights in them than *user*, BadRequest for
     mounts that no sandbox can have, Busy if they can't be opened now. The *dock* with the descriptors is closed here.
+    *home* is the path of the sandbox's own home folder, or "".
     """
 
     def __init__(self, desk: LiveSandboxes, dock: socket.socket, folders: Sequence[Folder], user: tuple[int, int],
                  proceed: Callable[[Mounts], Callable[[], None]], refuse: Callable[[Refused], None],
-                 view: View | None = None, skip_shown: bool = False) -> None:
+                 view: View | None = None, skip_shown: bool = False, home: str = "") -> None:
         self._close = desk.reactor.closer.close
         self._folders, self._user, self._proceed, self._refuse = tuple(folders), user, proceed, refuse
         self._over = False
@@ -489,10 +490,11 @@ class FolderOpening:
             if os.geteuid() not in (0, user[0]):
                 raise Forbidden(f"this daemon runs as user {os.geteuid()}, with whose rights user {user[0]} would open"
                                 " these folders: use a daemon of your own, or one that root runs")
-            rules.check(folders)
+            rules.check(folders, home)
             view = desk.view if view is None else view
             self._needless = [skip_shown and needless(folder, view) for folder in folders]
-            rules.fits((folder for folder, known in zip(folders, self._needless, strict=True) if not known), view)
+            rules.fits((folder for folder, known in zip(folders, self._needless, strict=True) if not known), view,
+                       home)
             rows = [{"path": folder.path, "target": folder.target, "writable": folder.writable,
                      "overlay": folder.overlay, "file": folder.file} for folder in folders]
             self._take_back = desk.opener.open(dock.fileno(), rows, user[0], self._opened).cancel

@@ -274,7 +274,7 @@ class Sandboxes:
         if request.mounts:
             flight.wait(request.id, calls.FolderOpening(
                 desk, self.docks.take(request.dock), request.mounts, (flight.user, flight.connection.group), proceed,
-                partial(flight.refuse, request.id), view, home is not None))
+                partial(flight.refuse, request.id), view, home is not None, "" if home is None else home.path))
         else:
             flight.wait(request.id, Later(proceed()))
 

@@ -15,6 +15,7 @@ and all are as long as something is left, because an exception in a callback may
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -109,6 +110,8 @@ class Worker:
         if self.state is not WorkerState.MAKING:
             return
         try:
+            if self.group.processors:
+                os.sched_setaffinity(message.pid, self.group.processors)
             self.keeper.map(self._terms.inside, self.ids)
             if self._terms.layers is None:
                 self.keeper.go_on()

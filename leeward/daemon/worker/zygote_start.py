@@ -168,7 +168,8 @@ def begin(plan: ZygotePlan, control_fd: int) -> tuple[BackstageProcess, int]:
     flags = ["-S"] if plan.bare else []
     # Jobs get it as a variable for their programs. Their own streams write each line at once, which costs a job that
     # prints much less than a write for each piece.
-    environment = {name: value for name, value in plan.environment if name != "PYTHONUNBUFFERED"}
+    environment = {**{name: value for name, value in plan.environment if name != "PYTHONUNBUFFERED"},
+                   **dict(plan.alone)}
     return BackstageProcess([plan.executable, *flags, "-c", _BOOTSTRAP], environment, control_fd,
                    plan.view, plan.modules), BackstageProcess.CONTROL
 

@@ -31,7 +31,7 @@ def choose(wanted: str | None = None, *, pinned: bool = False) -> Driver:
                 case "v1":
                     return V1Driver(hierarchies, passed_over, pinned=pinned)
                 case "none":
-                    return NoneDriver(passed_over)
+                    return NoneDriver(passed_over, pinned=pinned)
         except Unsupported as missing:
             passed_over += ((name, f"{missing.have}; needs {missing.need}"),)
     raise Unsupported("cgroup", have="; ".join(f"{name}: {why}" for name, why in passed_over) or "none",

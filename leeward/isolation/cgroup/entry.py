@@ -10,7 +10,7 @@ entry.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leeward._native.loop import Gauge, JobSeen, JobWatch
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from leeward.isolation.cgroup.nest import GroupNest
 
 Sockets = Callable[[], int]
+
+#: What `Driver.detail` says of processor time where the affinity holds it.
+BOUND = "as many processors per worker as its limit is worth"
 
 
 def no_sockets() -> int:
@@ -196,6 +199,11 @@ class WorkerGroup(Protocol):
         waits for its runner: until it is `armed` it gets a small share of the processor where others compete for it.
         """
 
+    @property
+    def processors(self) -> tuple[int, ...]:
+        """The processors that the keeper, and so all its jobs, are bound to; () for all, or for one by `Leaf.cpu`."""
+        return ()
+
     def rest(self) -> None:
         """Release what is kept for further leaves, since none is made for a while."""
         return
@@ -211,7 +219,7 @@ class Driver(Protocol):
     #: The kernel counts all of a job's memory, also what is in no process's resident set. If not, seccomp must refuse the
     #: calls that make such memory.
     memory_counted: bool
-    affinity_fixed: bool  # `Leaf.cpu` names the job's processor, and the job must not change it
+    affinity_fixed: bool  # the affinity holds the processor limit, so a job must not change it
     passed_over: tuple[tuple[str, str], ...]  # the drivers that were tried before, each with the reason against it
     worker_descriptors: int   # those that a worker's group holds open, without those of its leaves
     leaf_descriptors: int     # those that a leaf holds open, at most
@@ -264,3 +272,9 @@ def processors_in_turn() -> tuple[int, ...]:
     processors = sorted(os.sched_getaffinity(0))
     first = int.from_bytes(os.urandom(4), "big") % len(processors)
     return (*processors[first:], *processors[:first])
+
+
+def processors_of(slot: int, limits: Limits, processors: Sequence[int]) -> tuple[int, ...]:
+    """Those of *processors* for the worker in *slot*: as many whole ones as the limit is worth, and one at least."""
+    count = max(1, min(len(processors), limits.cpu // 100))
+    return tuple(processors[(slot + each) % len(processors)] for each in range(count))

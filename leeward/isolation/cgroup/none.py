@@ -1,5 +1,5 @@
 """
-The driver for hosts without usable controllers: rlimits, one processor per worker, and a watch on memory.
+The driver for hosts without usable controllers: rlimits, as many processors as the limit is worth, a watch on memory.
 
 Leaves:    memory that a job takes between two looks, which become more frequent near its limit. A job that touches
            memory as fast as it can exceeds the limit by an eighth, and by what it touches while the daemon is late.
@@ -7,7 +7,7 @@ Leaves:    memory that a job takes between two looks, which become more frequent
 Tasks: the kernel counts them (RLIMIT_NPROC, per user namespace and uid from Linux 5.14 on), but not for the host's
            root, not even under another id. If workers would run as the host's root, this driver can't be used.
 
-Processor time: the job is pinned to one processor. A limit below 100 % can't be enforced.
+Processor time: the job is bound to one processor, or to each whole one of its limit. What is below 100 % can't be held.
 
 Memory: `watch` measures it. RLIMIT_DATA also bounds each single process, so a process that asks for more than the limit
            gets a MemoryError instead of being killed; the supervisor raises it for a JIT compiler's code.
@@ -51,6 +51,10 @@ PAST = 8
 #: stays close to its limit costs the daemon a fifth of its time.
 REST = 4
 
+#: Bytes of memory for each processor that a job with several has at least: else it could exceed its limit by more than an
+#: eighth within the shortest pause.
+EACH = round(PAST * SHORTEST_S * FASTEST)
+
 #: Tasks of the user namespace that don't belong to the job: the keeper, the job's init, and the init and job process of
 #: a runner that is armed meanwhile.
 OTHERS = 4
@@ -85,8 +89,8 @@ class NoneLeaf(entry.Leaf):
     needs_ticks = True
     entry = Entry()
 
-    def __init__(self, cpu: int, limits: Limits) -> None:
-        self._cpu, self._limits = cpu, limits
+    def __init__(self, cpus: tuple[int, ...], limits: Limits) -> None:
+        self._cpus, self._limits = cpus, limits
         self._account = watch.Account()
         self._init: watch.Key | None = None
         self._alive: set[watch.Key] = set()
@@ -102,7 +106,7 @@ class NoneLeaf(entry.Leaf):
     def tick_interval(self) -> float:
         """The seconds in which the job could exceed its limit by an eighth if it touched memory as fast as it can."""
         limit = self._limits.memory
-        soon = (limit - self._account.memory + limit // PAST) / FASTEST
+        soon = (limit - self._account.memory + limit // PAST) / (FASTEST * (len(self._cpus) if self.cpu() is None else 1))
         return min(max(soon, SHORTEST_S, REST * self._look_s), TICK_S)
 
     def apply(self, limits: Limits) -> None:
@@ -114,7 +118,7 @@ class NoneLeaf(entry.Leaf):
                 resource.RLIMIT_DATA: limits.memory + limits.processes * STACK + INTERPRETER}
 
     def cpu(self) -> int | None:
-        return self._cpu
+        return self._cpus[0] if len(self._cpus) == 1 or self._limits.memory < EACH * len(self._cpus) else None
 
     def usage(self) -> Usage:
         account = self._account
@@ -162,7 +166,8 @@ class NoneLeaf(entry.Leaf):
     def gauges(self) -> Gauges | None:
         """For a job of one process, which the fast path counts by itself; it looks no further than that."""
         alone, account, limits = self._alone, self._account, self._limits
-        if alone is None or self._beside or alone.tasks > 1 or limits.processes == 1 or self._init is None:
+        if (alone is None or self._beside or alone.tasks > 1 or limits.processes == 1 or self._init is None
+                or self.cpu() is None):
             return None
         if not self._files:
             with contextlib.suppress(OSError):
@@ -246,11 +251,15 @@ def _bytes_in_files(fd: int) -> int:
 class NoneWorker(entry.WorkerGroup):
     keeper = Entry()
 
-    def __init__(self, cpu: int) -> None:
-        self._cpu = cpu
+    def __init__(self, cpus: tuple[int, ...]) -> None:
+        self._cpus = cpus
+
+    @property
+    def processors(self) -> tuple[int, ...]:
+        return self._cpus if len(self._cpus) > 1 else ()
 
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> NoneLeaf:
-        return NoneLeaf(self._cpu, limits)
+        return NoneLeaf(self._cpus, limits)
 
 
 def _tasks_are_refused() -> bool:
@@ -284,7 +293,7 @@ class NoneDriver(entry.Driver):
     worker_descriptors = resting_descriptors = kept_leaves = 0
     leaf_descriptors = _WATCHED
 
-    def __init__(self, passed_over: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(self, passed_over: tuple[tuple[str, str], ...] = (), *, pinned: bool = False) -> None:
         """
         Unsupported if the kernel doesn't list children, so that a job can't be watched, or RLIMIT_NPROC isn't for this
         user.
@@ -299,13 +308,13 @@ class NoneDriver(entry.Driver):
             raise Unsupported("cgroup", have="no controllers, and the host's root under another name, whom "
                               "RLIMIT_NPROC refuses nothing", need="controllers, or another user",
                               cure="start the daemon as a user who isn't the host's root")
-        self.passed_over = passed_over
+        self.passed_over, self._pinned = passed_over, pinned
         self._cpus = entry.processors_in_turn()
 
     @property
     def detail(self) -> Mapping[str, str]:
         return {"memory": f"a watch every {TICK_S * 1000:g} ms or more often, and RLIMIT_DATA",
-                "processes": "RLIMIT_NPROC", "cpu": "one processor per worker"}
+                "processes": "RLIMIT_NPROC", "cpu": entry.BOUND}
 
     def worker(self, slot: int, owner_uid: int, limits: Limits) -> NoneWorker:
-        return NoneWorker(self._cpus[slot % len(self._cpus)])
+        return NoneWorker(entry.processors_of(slot, limits, self._cpus)[:1 if self._pinned else None])

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 NEEDED = frozenset({"memory", "pids"})
 
-#: Controllers that are used if they are delegated. Without cpu, each worker is pinned to one processor.
+#: Controllers that are used if they are delegated. Without cpu, each worker is bound to the processors of its limit.
 OPTIONAL = frozenset({"cpu"})
 
 #: Seconds between looks. The kernel enforces the limits by itself. A look is needed to notice a process that the OOM
@@ -58,7 +58,7 @@ class V2Leaf(entry.Leaf):
     needs_ticks = False
 
     def __init__(self, worker: V2Worker, name: str, limits: Limits, *, patient: bool) -> None:
-        self._cpu = worker.cpu
+        self._cpus = worker.cpus
         self._timed = worker.timed
         self._patience = worker.patience if worker.timed else None
         self._patient = False
@@ -114,7 +114,7 @@ class V2Leaf(entry.Leaf):
         self._limits = limits
 
     def cpu(self) -> int | None:
-        return self._cpu
+        return self._cpus[0] if len(self._cpus) == 1 else None
 
     def usage(self) -> Usage:
         files = self._files
@@ -176,8 +176,8 @@ class V2Leaf(entry.Leaf):
 class V2Worker(entry.WorkerGroup):
     """The group of one worker. The constructor looks up, for all of its leaves, which control files this kernel has."""
 
-    def __init__(self, parent: Group, slot: int, owner_uid: int, cpu: int | None, *, timed: bool) -> None:
-        self.owner_uid, self.cpu, self.timed = owner_uid, cpu, timed  # timed: the cpu controller holds the limit
+    def __init__(self, parent: Group, slot: int, owner_uid: int, cpus: tuple[int, ...], *, timed: bool) -> None:
+        self.owner_uid, self.cpus, self.timed = owner_uid, cpus, timed  # timed: the cpu controller holds the limit
         self.group = parent.make(f"w{slot}")
         self._keeper: Group | None = None
         try:
@@ -198,6 +198,10 @@ class V2Worker(entry.WorkerGroup):
     @property
     def keeper(self) -> Entry:
         return Entry(self._keeper.fd) if self._keeper is not None else Entry()
+
+    @property
+    def processors(self) -> tuple[int, ...]:
+        return self.cpus if len(self.cpus) > 1 else ()
 
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> V2Leaf:
         return V2Leaf(self, str(sequence), limits, patient=patient)
@@ -237,7 +241,7 @@ class V2Driver(entry.Driver):
             self.close()
             raise Unsupported("cgroup v2", have=str(refusal), need="a delegated group that holds leeward alone",
                               cure=CURE if os.geteuid() else CURE_ROOT) from refusal
-        self._timed = "cpu" in have
+        self._timed, self._pinned = "cpu" in have, pinned
         self.affinity_fixed = pinned or not self._timed
         self._cpus = entry.processors_in_turn()
 
@@ -258,12 +262,12 @@ class V2Driver(entry.Driver):
     @property
     def detail(self) -> Mapping[str, str]:
         return {"home": self._home.path if self._home is not None else "",
-                "cpu": "cpu.max" if self._timed else "one processor per worker: controller not delegated"}
+                "cpu": "cpu.max" if self._timed else f"{entry.BOUND}: controller not delegated"}
 
     def worker(self, slot: int, owner_uid: int, limits: Limits) -> V2Worker:
         assert self._home is not None
-        return V2Worker(self._home, slot, owner_uid,
-                        self._cpus[slot % len(self._cpus)] if self.affinity_fixed else None, timed=self._timed)
+        cpus = entry.processors_of(slot, limits, self._cpus) if self.affinity_fixed else ()
+        return V2Worker(self._home, slot, owner_uid, cpus[:1] if self._pinned else cpus, timed=self._timed)
 
     def annex(self, number: int, pid: int) -> Callable[[], None]:
         assert self._home is not None

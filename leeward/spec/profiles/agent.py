@@ -59,7 +59,7 @@ def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str],
               uid: int, pin: Sequence[str] = ()) -> HomePlan:
     """
     Check the home folder and the names that a client asks for; BadRequest if the home can't be there, or a name is
-    wrong.
+    wrong. A mount at its path is the home.
 
     *user* is the caller's name, "" for that of other profiles; *mounts* are all of the sandbox; *uid* is inside.
     """
@@ -69,7 +69,7 @@ def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str],
         raise BadRequest(f"user {user!r:.60} can't be a user's name")
     folders.check([Folder("/nowhere", path)])
     for mount in mounts:
-        if within(path, mount.target):
+        if within(path, mount.target) and not (path == mount.target and mount.writable):
             raise BadRequest(f"mount {mount.target!r:.80} is the home folder {path!r:.80}, or holds it")
     for target in (*(bind.target for bind in view.binds), *view.scratch.targets):
         if within(path, target) and (path == target or target not in view.scratch.targets):

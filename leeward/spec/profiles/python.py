@@ -58,7 +58,7 @@ class HostPython:
 
 def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, uid: int = 1000,
            localtime: str = "", preload: tuple[str, ...] = (), memory_counted: bool = True,
-           landlocked: bool = True, warm: bool = True, machine: Machine | None = None, pinned: bool = False,
+           landlocked: bool = True, warm: bool = True, machine: Machine | None = None, fixed: bool = False,
            configured: tuple[str, ...] = (), term: str = "", polls: bool = False, loopback: bool = False,
            terminal: bool = False, node: str = "", egress: tuple[int, ...] = (),
            resolver: str = _NO_RESOLVER) -> SandboxSpec:
@@ -70,13 +70,14 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
     * memory_counted: a cgroup counts all memory. If not, jobs can't write to /dev/zero: a shared mapping of it is memory
       that no process's resident set shows once it is unmapped.
     * landlocked: Landlock holds. Without it the only way to refuse that mapping is to leave out the device.
+    * fixed: the affinity holds the limit on processor time.
     * configured: folders below /etc that programs below /usr have links into, such as Java's.
     * node: the program behind the name `node`, if it isn't the one in the host's /usr.
     * polls: inotify is refused, so programs that watch files are told to look at times instead.
     * egress: ports of TCP on which a broker takes the jobs' connections.
     """
     machine = machine or Machine()
-    count = made.processors(machine, limits, pinned=pinned)
+    count = made.processors(machine, limits, fixed=fixed)
     below_usr = [folder for folder in (host.prefix, host.env, *host.shown) if folder and not within(folder, "/usr")]
     path = "/usr/local/bin:/usr/bin:/bin"
     return SandboxSpec(
@@ -105,7 +106,7 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
             *((("TERM", term),) if term else ()),
             # Go and os.process_cpu_count() (Python 3.13) ask sched_getaffinity(2), which tells the host's
             ("GOMAXPROCS", str(count)), ("PYTHON_CPU_COUNT", str(count)),
-            *libraries.VARIABLES,
+            *libraries.of_jobs(count),
             *(_POLLING if polls else ()),
         ),
         loopback=loopback,

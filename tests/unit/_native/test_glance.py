@@ -131,7 +131,7 @@ def test_a_status_that_is_too_long_is_left_to_the_watch(job: Job, glance: Glance
 
 def test_a_leaf_with_company_is_not_for_the_fast_path(job: Job) -> None:
     """Of the others it knows at once, and not only by the next look."""
-    leaf = none.NoneLeaf(0, Limits())
+    leaf = none.NoneLeaf((0,), Limits())
     leaf.tick(job.init)
     assert leaf.gauges() is not None
     leaf.rest()

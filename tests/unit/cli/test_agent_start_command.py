@@ -143,7 +143,7 @@ def test_the_collector_is_enabled_once_the_agent_is_started(monkeypatch: pytest.
     def start(*_words: object, **_options: object) -> int:
         seen.append(gc.isenabled())
         run: Any = SimpleNamespace(start=lambda *_: None, given_up=False, settings=SimpleNamespace(limits={}),
-                                   box=SimpleNamespace(id="abc"))
+                                   box=SimpleNamespace(id="abc"), asks=False)
         return agent_start._attended(run, None, False, False, None, None, keep=False)
 
     def pass_on(_process: object, _raw: bool) -> int:

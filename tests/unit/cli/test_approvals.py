@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, cast
 
 import pytest
@@ -230,8 +231,16 @@ def test_a_rule_that_never_matches_is_reported(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_failed_request_says_why() -> None:
-    assert "failed      b  - fatal: no such remote" in line_of(row(1, title="b", status="approved", stage="failed",
-                                                                   note="fatal: no such remote"))
+    assert line_of(row(1, title="b", status="approved", stage="failed", note="fatal: no such remote")).endswith(
+        " d  b  - fatal: no such remote")
+
+
+def test_a_row_says_project_agent_what_and_how_long_ago() -> None:
+    said = line_of(row(7, title="src/a.py", category="filesystem", action="rename", project="/home/me/shop", asker="claude",
+                       created=time.time() - 185))
+    assert "    7  filesystem  rename    pending     shop, claude, 3 min  src/a.py" == said
+    ended = line_of(row(8, status="approved", stage="applied", note="exit status 1"))
+    assert 1 == ended.count("  exit status 1  ") == ended.count("exit status")
 
 
 def test_requests_are_not_shown_twice() -> None:
@@ -280,7 +289,8 @@ def test_of_each_request_it_is_said_what_happened(monkeypatch: pytest.MonkeyPatc
     assert ["    1  approved, done  add a\\x1b", "    2  failed  change b: the file was changed",
             "    3  denied  run ls"] == out.splitlines()
     assert ["4 was denied before, by page", "there is no request 5"] == said
-    assert 0 == approvals_command.resolved({"decided": decided[:1]})
+    assert 0 == approvals_command.resolved({"decided": decided[:1], "decided_count": 301})
+    assert capsys.readouterr().out.endswith("\nand 300 more\n")
 
 
 @pytest.mark.parametrize(("argv", "env", "lasts"), [

@@ -42,6 +42,12 @@ def test_the_newest_is_shown_first_and_escaped(record: Path) -> None:
     assert ["5", "3", "1"] == [json.loads(line)["id"] for line in rows]
 
 
+def test_a_sandbox_is_named_by_the_beginning_of_its_id(record: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert 1 == app(["audit", "show", "--sandbox", "bo"])
+    assert "'bo' fits several sandboxes: 'box0', 'box1'" in capfd.readouterr().err
+    assert 0 == app(["audit", "show", "--sandbox", "none"])
+
+
 def test_a_bad_line_is_shown_as_bad(record: Path) -> None:
     lines = record.read_bytes().splitlines(keepends=True)
     lines[2] = b"\x1b[2Junk\n"

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from leeward_cli import egress_log
+from leeward.client import blocking
+from leeward.client.egress_asks import EgressAsk
+from leeward_cli import denied_hosts, egress_log
 from leeward_cli.denied_hosts import DeniedHosts
 
 
@@ -41,7 +43,8 @@ def test_each_host_is_told_once_and_all_at_the_end(rows: list[dict[str, Any]], c
     told, ready = list[str](), threading.Event()
     made = DeniedHosts("", "box")
 
-    def tell(host: str) -> None:
+    def tell(what: str, host: str) -> None:
+        assert "denied" == what
         told.append(host)
         if len(told) == 3:
             ready.set()
@@ -55,6 +58,40 @@ def test_each_host_is_told_once_and_all_at_the_end(rows: list[dict[str, Any]], c
     said = capfd.readouterr().err
     assert "the agent was denied a.example.org, b.example.org:22, c.example.org, late.example.org;" in said
     assert 'allow = ["a.example.org", "b.example.org:22", "late.example.org"]' in said
+
+
+def test_what_waits_for_a_decision_is_told_once(rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the agent's own sandbox; the looks at it don't wait, which would count as somebody who answers."""
+    asks = [EgressAsk(id=number, kind="sandbox", job=0, sandbox=box, user=1000, policy="agent", rule="*", name=name,
+                      address="", port=443, protocol="https", method="GET", path="/x", time=1.0, seconds=300.0)
+            for number, box, name in ((1, "box", "a.example"), (2, "other", "b.example"), (3, "box", "a.example"),
+                                      (4, "box", "c.example"))]
+
+    class Daemon:
+        def __init__(self, **_options: Any) -> None: ...
+
+        def __enter__(self) -> Daemon:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def egress_asks(self, after: int) -> list[EgressAsk]:
+            return [each for each in asks if each.id > after]
+
+    monkeypatch.setattr(blocking, "Client", Daemon)
+    monkeypatch.setattr(denied_hosts, "_LOOK_S", 0.001)
+    told, ready = list[tuple[str, str]](), threading.Event()
+
+    def tell(what: str, host: str) -> None:
+        told.append((what, host))
+        if len(told) == 2:
+            ready.set()
+
+    made = DeniedHosts("", "box", True)
+    made.follow(tell)
+    assert ready.wait(10)
+    made.sum_up()
+    assert [("asks about", "a.example"), ("asks about", "c.example")] == told
 
 
 def test_nothing_is_said_of_nothing(rows: list[dict[str, Any]], capfd: pytest.CaptureFixture[str]) -> None:

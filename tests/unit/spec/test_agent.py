@@ -42,8 +42,9 @@ def test_a_home_that_no_line_can_hold() -> None:
     ({"path": "/usr/home"}, "the sandbox's own"),
     ({"path": "/workspace"}, "own '/workspace'"),
     ({"path": "/home/a/.pyenv/x"}, "own '/home/a/.pyenv'"),
-    ({"path": "/home/a/p"}, "is the home folder"),
     ({"path": "/home/a/p/q"}, "is the home folder"),
+    ({"mounts": (Folder("/kept", "/home/a"),)}, "is the home folder"),
+    ({"mounts": (Folder("/kept", "/home/a", overlay=True),)}, "is the home folder"),
     ({"user": "a:b"}, "can't be a user's name"),
     ({"user": "a\nroot"}, "can't be a user's name"),
     ({"hide": ("/home/a/other",)}, "lies in no mount"),
@@ -57,6 +58,10 @@ def test_a_home_that_no_line_can_hold() -> None:
 def test_an_unsuitable_agent_folder_is_refused(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(BadRequest, match=why):
         plan(**fields)
+
+
+def test_a_mount_may_be_the_home() -> None:
+    assert "/home/a" == plan(mounts=(Folder("/kept", "/home/a", writable=True), PROJECT)).path
 
 
 def test_names_are_kept_once() -> None:

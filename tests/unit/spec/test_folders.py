@@ -71,6 +71,21 @@ def test_a_part_of_a_read_only_folder_may_be_written() -> None:
             folders.check(rows)
 
 
+def test_a_home_has_others_in_it() -> None:
+    """At its own path alone, before them, and once; it may hold what the view shows."""
+    home, inner = Folder("/kept", "/home/a", writable=True), Folder("/p", "/home/a/p", writable=True)
+    folders.check([home, inner, Folder("/q", "/home/a/q/r", overlay=True)], "/home/a")
+    for rows, path in (([home, inner], ""), ([home, inner], "/home"), ([inner, home], "/home/a"), ([home, home], "/home/a"),
+                       ([home, inner, Folder("/q", "/home/a/p/q")], "/home/a")):
+        with pytest.raises(BadRequest, match="overlap"):
+            folders.check(rows, path)
+    view = replace(VIEW, binds=(Bind("/home/a/.pyenv", "/home/a/.pyenv"),))
+    folders.fits([home], view, "/home/a")
+    for folder in (home, Folder("/x", "/home/a/.pyenv/x")):
+        with pytest.raises(BadRequest, match="own"):
+            folders.fits([folder], view, "" if folder == home else "/home/a")
+
+
 def test_a_deep_target_needs_a_folder_in_the_root() -> None:
     scratch = VIEW.scratch.targets
     assert [False, False, False, True, True] == [

@@ -9,12 +9,12 @@ from leeward.spec.limits import Limits
 from leeward.spec.machine import Machine
 
 
-@pytest.mark.parametrize(("cpu", "there", "pinned", "told"), [
+@pytest.mark.parametrize(("cpu", "there", "fixed", "told"), [
     (100, 8, False, 1), (1, 8, False, 1), (101, 8, False, 2), (250, 8, False, 3), (1000, 4, False, 4),
-    (400, 8, True, 1), (100, 1, False, 1),
+    (250, 8, True, 2), (99, 8, True, 1), (400, 2, True, 2), (100, 1, False, 1),
 ])
-def test_a_job_sees_the_processors_of_its_limit(cpu: int, there: int, pinned: bool, told: int) -> None:
-    assert told == machine.processors(Machine(there), Limits(cpu=cpu), pinned=pinned)
+def test_a_job_sees_the_processors_of_its_limit(cpu: int, there: int, fixed: bool, told: int) -> None:
+    assert told == machine.processors(Machine(there), Limits(cpu=cpu), fixed=fixed)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "processor : 0", "\0\n\n\n\n:"])

@@ -86,8 +86,12 @@ _PLACE = "/tmp/.leeward"
 _PACKAGE = "import pkgutil\n\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
 _EXPORTS = "from leeward.approvals.requester import Agent, AskError, ServiceGone\n"
 
-#: Options of `open` that are passed on to Sandbox.
-OPTIONS = ("profile", "environment", "egress", "memory", "processes", "descriptors", "files", "idle", "lifetime", "sandbox")
+#: Options of `open`: `agent` is shown with what the sandbox asks for, the others are passed on to Sandbox.
+OPTIONS = ("profile", "environment", "egress", "memory", "processes", "descriptors", "files", "idle", "lifetime", "sandbox",
+           "agent")
+
+#: The key of a sandbox's metadata with the name of the agent that works in it, as `leeward agent` has it; characters.
+AGENT, _MOST_AGENT = "agent", 90
 
 #: Begins a live sync of a sandbox, but for the paths that a function is True for.
 Syncing = Callable[..., LiveSync]
@@ -116,6 +120,7 @@ class AskingBox:
     def __init__(self, box: Sandbox, project: Project, answering: Answering, until: float | None,
                  git_folder: str, inside: str = WORKDIR, note: Mapping[str, Any] | None = None) -> None:
         self.box, self.project, self.opened = box, project, time.time()
+        self.agent = str(box.info().get("metadata", {}).get(AGENT, ""))[:_MOST_AGENT]
         self.staging: Staging | None = None  # to which `origin` leads; None if the project has no `origin`
         self.intake: GitIntake | None = None  # for what is pushed there
         self.git_fault = ""  # why there is no `staging` though the project has an `origin`
@@ -166,7 +171,7 @@ class AskingBox:
 
     def row(self) -> dict[str, Any]:
         """The fields of `ApprovalService.sandboxes`, for JSON."""
-        return {"sandbox": self.box.id, "project": self.project.path, "age": time.time() - self.opened,
+        return {"sandbox": self.box.id, "project": self.project.path, "agent": self.agent, "age": time.time() - self.opened,
                 "bridge": self.bridge.is_alive, "fault": self.hiding_fault or self.bridge.fault,
                 "git": self.staging is not None, "git_fault": self.git_fault,
                 "sync": None if self.sync is None else self.sync.row()}
@@ -258,9 +263,13 @@ class AskingBoxes:
             return self._begin(box, project, answering, begin, WORKDIR, box.close, hidden)
 
     def _opened(self, project: Project, options: Mapping[str, Any]) -> Sandbox:
+        options = dict(options)
+        agent = options.pop(AGENT, "")
+        if not isinstance(agent, str) or len(agent) > _MOST_AGENT:
+            raise BadRequest(f"an agent's name is a text of {_MOST_AGENT} characters at most")
         box = Sandbox(socket=self._socket, workdir=project.path, overlay=True, **{
             "profile": PROFILE, "env": environment_of(project.path),
-            "metadata": {"approvals": project.path[:1000]}, **options})
+            "metadata": {"approvals": project.path[:1000], AGENT: agent}, **options})
         try:
             assert box.id
             for path, content in own_settings(project.path, os.environ):
@@ -318,7 +327,7 @@ class AskingBoxes:
             raise ShuttingDown("the service for approvals is shutting down")
 
     def _begin(self, box: Sandbox, project: Project, answering: Callable[[str], Answering],
-               syncing: Callable[[Sandbox], LiveSync] | None, inside: str, give_up: Callable[[], object],
+               syncing: Syncing | None, inside: str, give_up: Callable[[], object],
                hidden: HiddenFiles | None = None, note: Mapping[str, Any] | None = None) -> AskingBox:
         """
         Make an AskingBox of an open sandbox. If that fails *give_up* is called: it closes the sandbox, or detaches from
@@ -332,7 +341,7 @@ class AskingBoxes:
         try:
             if hidden is not None:
                 made.hiding = hidden.watch(box, made.give_up)
-            made.sync = None if syncing is None else syncing(box)
+            made.sync = None if syncing is None else syncing(box, asker=made.agent)
             with self._lock:
                 self._check_open()  # `close_all` ends only those that it finds
                 self._boxes[box.id] = made

@@ -128,7 +128,7 @@ def _file(fields: Mapping[str, Any], project: Project | None, sandbox: str, comm
         order = edit_order(path, base, before, bytes_field(fields, "old"), bytes_field(fields, "new"))
     else:
         order = delete_order(path, base)
-    return in_project(file_request(order, action, before=before, sandbox=sandbox,
+    return in_project(file_request(order, before=before, sandbox=sandbox,
                                    in_repository=project.in_repository(path), **common), project)
 
 

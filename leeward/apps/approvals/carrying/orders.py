@@ -250,18 +250,18 @@ def change_order(change: FolderChange, base: FileState, content: bytes = b"") ->
     return _file_order(change.path, base, content, change.mode)
 
 
-def file_request(order: FileOrder, action: str, *, before: bytes = b"", description: str = "", reason: str = "",
+def file_request(order: FileOrder, action: str = "", *, before: bytes = b"", description: str = "", reason: str = "",
                  sandbox: str = "", asker: str = "", more: Sequence[str] = (),
                  in_repository: bool = False) -> NewRequest:
     """
-    The request for *order*. Rules decide by its path, and its metadata has `remarks` and *more*; one in a repository
-    goes to a person.
+    The request for *order*, which does *action*, by default the order's. Rules decide by its path, and its metadata has
+    `remarks` and *more*; one in a repository goes to a person.
     """
     said = [*remarks(order, before, in_repository), *_hardly_shown(order.content, before), *more]
     metadata = {"remarks": said, "before": order.base.sha256,
                 "after": order.goal.sha256, "type": order.goal.type, "mode": order.goal.mode}
-    return NewRequest(ProjectPath(order.path, in_repository), action, description, reason, metadata, sandbox, asker,
-                      order.packed())
+    return NewRequest(ProjectPath(order.path, in_repository), action or order.action, description, reason, metadata,
+                      sandbox, asker, order.packed())
 
 
 def mode_text(mode: int) -> str:

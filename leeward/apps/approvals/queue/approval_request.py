@@ -35,7 +35,7 @@ class NewRequest:
     """The content of a request."""
 
     subject: RuleSubject  # what rules are compared with
-    action: str  # one word: "connect", "write", "edit", "delete", "apply", "run", "add", "remove", "push", ..
+    action: str  # one word: "connect", "change", "delete", "rename", "run", "add", "remove", "push", ..
     description: str = ""  # for the person who decides
     reason: str = ""  # why the requester wants it
     metadata: Mapping[str, Any] = field(default_factory=dict)  # for JSON

@@ -26,15 +26,18 @@ _WAIT_S, _AGAIN_S = 2.0, 2.0
 _MOST_PATH = 2000
 
 
-def ask_request(ask: EgressAsk, project: str = "") -> NewRequest:
-    """The request for *ask* of a sandbox in *project* ("": none); BadRequest if its host is neither a name nor an address."""
+def ask_request(ask: EgressAsk, project: str = "", asker: str = "") -> NewRequest:
+    """
+    The request for *ask* of the sandbox of the agent *asker* in *project* ("": none); BadRequest if its host is neither a
+    name nor an address.
+    """
     host = ask.name or ask.address
     where = f"[{host}]" if ":" in host else host
     shown = f"{ask.method} {ask.protocol}://{where}:{ask.port}{ask.path}" if ask.method else \
         f"{ask.protocol} to {where}:{ask.port}"
     metadata = {"policy": ask.policy, "rule": ask.rule, "protocol": ask.protocol, "method": ask.method}
     return NewRequest(endpoint(host, ask.port), "connect", shown[:_MOST_PATH], metadata=metadata,
-                      sandbox=ask.sandbox or f"{ask.kind} {ask.job}", project=project)
+                      sandbox=ask.sandbox or f"{ask.kind} {ask.job}", project=project, asker=asker)
 
 
 def refusal_text(request: ApprovalRequest) -> str:
@@ -48,12 +51,13 @@ def refusal_text(request: ApprovalRequest) -> str:
 
 class EgressQuestions:
     """
-    Takes the daemon's asks into the queue, and sends the decisions back. *project_of* returns the path of the project
-    that a sandbox works on; "" for none. `trouble` is the error of the last connection; "" while asks arrive.
+    Takes the daemon's asks into the queue, and sends the decisions back. *about* returns the path of the project that a
+    sandbox works on, and the name of its agent; "" for none. `trouble` is the error of the last connection; "" while asks
+    arrive.
     """
 
-    def __init__(self, approvals: ApprovalQueue, socket: str | None, project_of: Callable[[str], str]) -> None:
-        self._approvals, self._socket, self._project_of, self.trouble = approvals, socket, project_of, ""
+    def __init__(self, approvals: ApprovalQueue, socket: str | None, about: Callable[[str], tuple[str, str]]) -> None:
+        self._approvals, self._socket, self._about, self.trouble = approvals, socket, about, ""
         self._lock, self._over = threading.Lock(), threading.Event()
         self._waiting = dict[int, list[EgressAsk]]()  # by the id of the request
         self._unsent: tuple[EgressAsk, bool, str] | None = None  # an answer that the last connection may have lost
@@ -100,7 +104,7 @@ class EgressQuestions:
             if any(ask in waiting for waiting in self._waiting.values()):
                 return  # a new connection gets all asks again
         try:
-            request = self._approvals.submit(ask_request(ask, self._project_of(ask.sandbox) if ask.sandbox else ""))
+            request = self._approvals.submit(ask_request(ask, *(self._about(ask.sandbox) if ask.sandbox else ())))
         except (BadRequest, Busy, ShuttingDown) as error:
             self._answers.put((ask, False, str(error)[:500]))
             return

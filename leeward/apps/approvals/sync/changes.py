@@ -140,7 +140,7 @@ def _request(overlay: Overlay, box: Sandbox, project: Project, change: FolderCha
         moved[base.sha256] = change.path
     was = moved.get(change.sha256 or "", "") if change.kind == "created" else ""
     order = change_order(change, base, content)
-    new = file_request(order, "rename" if was else order.action, before=before, sandbox=box.id, reason=reason,
+    new = file_request(order, "rename" * bool(was), before=before, sandbox=box.id, reason=reason,
                        asker=asker, description=f"{change.kind} {change.type}",
                        more=["the host's own was changed since the sandbox was opened"] * is_newer,
                        in_repository=project.in_repository(change.path))

@@ -365,10 +365,13 @@ class LiveSync:
 
 
 def begin_sync(box: Sandbox, project: Project, queue: ApprovalQueue, journal: RowSink, after: str,
-               hides: Callable[[str], bool]) -> LiveSync:
-    """Sync *project* with the copy of it that *box* has, but for the host's files that *hides* is True for."""
+               hides: Callable[[str], bool], asker: str = "") -> LiveSync:
+    """
+    Sync *project* with the copy of it that *box* has, but for the host's files that *hides* is True for. *asker* is the
+    name of the agent there.
+    """
     overlay = Overlay(box, "")
-    moves = SyncMoves(box, overlay, project, queue, journal, hides)
+    moves = SyncMoves(box, overlay, project, queue, journal, hides, asker)
     return LiveSync(moves, overlay, project, after, SyncNotes(moves.noted))
 
 
@@ -410,9 +413,9 @@ class SyncMoves:
     """
 
     def __init__(self, box: Sandbox, overlay: Overlay, project: Project, queue: ApprovalQueue,
-                 journal: RowSink, hides: Callable[[str], bool]) -> None:
+                 journal: RowSink, hides: Callable[[str], bool], asker: str = "") -> None:
         self._box, self._overlay, self._project, self._queue, self._journal = box, overlay, project, queue, journal
-        self._hides = hides
+        self._hides, self._asker = hides, asker
         self._budget, self._deleted = SyncBudget(time.monotonic()), 0
         self._noting, self._unnoted = SyncBudget(time.monotonic()), 0
         self._temporary = f".leeward-sync-{secrets.token_hex(8)}"
@@ -504,8 +507,9 @@ class SyncMoves:
 
     def _ask(self, move: SyncPath, order: FileOrder, before: bytes, why: list[str], more: list[str],
              in_repository: bool) -> SyncNote:
-        new = file_request(order, order.action, before=before, sandbox=self._box.id, reason="live sync doesn't write this",
-                           description=f"sync: {order.goal.type}", more=more, in_repository=in_repository)
+        new = file_request(order, before=before, sandbox=self._box.id, reason="live sync doesn't write this",
+                           description=f"sync: {order.goal.type}", asker=self._asker, more=more,
+                           in_repository=in_repository)
         try:
             request = self._queue.submit(in_project(new, self._project))
         except Busy:

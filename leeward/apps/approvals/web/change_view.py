@@ -52,13 +52,7 @@ class ChangeView:
 
 def verb_of(request: ApprovalRequest) -> str:
     """What a request does, in a word for lists."""
-    if request.category != "filesystem":
-        return {"run": "run", "connect": "connect to"}.get(request.action, request.action)
-    if request.metadata.get("renamed_from"):
-        return "rename"
-    if request.action != "apply":  # of an older version
-        return {"write": "write", "edit": "change"}.get(request.action, request.action)
-    return "delete" if request.metadata.get("type") == "none" else "change"
+    return "connect to" if request.action == "connect" else request.action
 
 
 def size_text(size: int) -> str:

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
-from leeward.apps.approvals.durations import duration_text
+from leeward.apps.approvals.durations import age_text, duration_text
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest
 from leeward.apps.approvals.web.change_view import size_text, verb_of
 from leeward.apps.approvals.web.drawing import marked, plain
@@ -42,7 +42,7 @@ def drawn(template: str, values: Mapping[str, Any]) -> str:
 def _environment() -> Environment:
     made = Environment(loader=PackageLoader("leeward.apps.approvals.web"), autoescape=True, undefined=StrictUndefined,
                        finalize=_final, trim_blocks=True, lstrip_blocks=True, auto_reload=False)
-    made.filters.update(marked=marked, exact=escape, moment=_moment, clock=_clock, age=_age, duration=_duration,
+    made.filters.update(marked=marked, exact=escape, moment=_moment, clock=_clock, age=age_text, duration=_duration,
                         size=size_text, verb=verb_of, remarks=remarks_of, base=_base, terminal=terminal_text)
     return made
 
@@ -58,14 +58,6 @@ def _moment(seconds: float) -> str:
 
 def _clock(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _age(seconds: float) -> str:
-    """Seconds in one unit: "12 s", "3 min", "2 h", "5 d"."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{max(0, int(seconds))} s"
 
 
 def _duration(seconds: float) -> str:

@@ -56,35 +56,25 @@ def test_a_program_in_the_project_is_shown_with_it() -> None:
     assert 1 == len(mounts(asked(program=inside)))
 
 
-def test_folders_of_the_home_stay_for_a_project(tmp_path: Path) -> None:
-    """In leeward's own cache, by project; of a folder in which the agent's state lies the parts beside it."""
+def test_the_home_stays_for_a_project(tmp_path: Path) -> None:
+    """In leeward's own cache, by project; what is shown in it lies in it."""
     for name in ("p", "q"):
         (tmp_path / name).mkdir()
-    environ = {"HOME": str(tmp_path)}
-    definition = AgentDefinition("agent", command=("agent",), state=("~/.cache/agent", "~/.npm"))
+    definition = AgentDefinition("agent", command=("agent",), state=("~/.cache/agent",))
 
-    def kept(project: str, **options: Any) -> dict[str, str]:
-        request = asked(definition, None, AgentOptions(persist=True, **options), str(tmp_path / project), environ=environ)
-        found = {target.removeprefix(f"{tmp_path}/"): source for source, target, writable, _ in mounts(request)
-                 if "/homes/" in source and writable}
-        assert {*found.values()} <= {*request.folders} & {*request.written}
+    def kept(project: str, **options: Any) -> str:
+        request = asked(definition, None, AgentOptions(persist=True, **options), str(tmp_path / project),
+                        environ={"HOME": str(tmp_path)})
+        source, *rest = mounts(request)[0]
+        assert [str(tmp_path), True, False] == rest
+        assert {str(tmp_path / project), f"{tmp_path}/.cache/agent"} < {each[1] for each in mounts(request)}
+        assert source in {*request.folders} & {*request.written}
         assert request.options["env"]["PATH"].endswith(f":{tmp_path}/.local/bin")
-        return found
+        return source
 
-    first = kept("p")
-    assert [".cache/pip", ".cache/uv", ".cache/go-build", ".local", ".config", ".cargo", "go"] == [*first]
-    assert first == kept("p", overlay=True)
-    assert {*first.values()}.isdisjoint(kept("q").values())
-    assert all(source.startswith(f"{tmp_path}/.cache/leeward/agents/homes/") for source in first.values())
+    assert kept("p") == kept("p", overlay=True) != kept("q")
+    assert kept("p").startswith(f"{tmp_path}/.cache/leeward/agents/homes/")
     assert 0o700 == (tmp_path / ".cache/leeward/agents/homes").stat().st_mode & 0o777
-
-
-def test_no_more_folders_stay_than_there_are_mounts(tmp_path: Path) -> None:
-    (tmp_path / "p").mkdir()
-    libraries = tuple(LibraryFolder(f"/srv/{number}", f"/srv/{number}") for number in range(8))
-    request = asked(None, None, AgentOptions(persist=True, libraries=libraries), str(tmp_path / "p"),
-                    environ={"HOME": str(tmp_path)})
-    assert 1 == len([source for source, *_ in mounts(request) if "/homes/" in source])
 
 
 def test_an_overlay_and_another_place() -> None:

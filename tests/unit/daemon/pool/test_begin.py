@@ -159,7 +159,7 @@ def test_programs_are_told_of_the_proxy_where_it_is_all_there_is(routed: bool, p
     """Or where the policy says so. By the environment of the pool, so that no program of it lacks the variables."""
     monkeypatch.setattr("leeward.daemon.pool.begin.is_routed", lambda: routed)
     policy = parse_policy({"allow": ["example.org"], "proxy": proxy})
-    made = module.spec_of(Settings(egress=policy), interpreter.find(), memory_counted=True, pinned=False)
+    made = module.spec_of(Settings(egress=policy), interpreter.find(), memory_counted=True, fixed=False)
 
     environment = dict(made.environment)
     assert (routed, told) == (made.routed, "https_proxy" in environment)

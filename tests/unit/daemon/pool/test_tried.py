@@ -68,7 +68,7 @@ def test_a_release_without_numbers_is_asked(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_sandbox_has_processes_alone_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """And everything else that it would have."""
     on(monkeypatch, "7.3.4+deb13-amd64", bare.REFUSED)
-    spec = spec_of(Settings(), interpreter.find(), memory_counted=True, pinned=False)
+    spec = spec_of(Settings(), interpreter.find(), memory_counted=True, fixed=False)
     without = begin.with_what_can_be_covered(spec)
     assert spec.view.proc
     assert ((), ()) == (without.view.proc, without.view.proc_live)

@@ -17,7 +17,7 @@ def _leaf(monkeypatch: pytest.MonkeyPatch, code: int) -> none.NoneLeaf:
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(watch, "look", look)
-    return none.NoneLeaf(0, Limits())
+    return none.NoneLeaf((0,), Limits())
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])

@@ -139,6 +139,17 @@ def test_without_cpu_a_processor_is_fixed(fake_cgroups):
     assert not [path for path, _ in fake.written if "cpu.max" in path]
 
 
+def test_without_cpu_a_worker_has_as_many_processors_as_its_limit_is_worth(fake_cgroups, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 5, 7})
+    driver = V2Driver(v2(fake_cgroups(kernel("memory pids"))))
+    some, one = driver.worker(0, os.geteuid(), Limits(cpu=250)), driver.worker(1, os.geteuid(), Limits(cpu=199))
+
+    assert (2, True) == (len(some.processors), {*some.processors} < {2, 3, 5, 7})
+    assert some.leaf(1, Limits(cpu=250)).cpu() is None
+    assert ((), True) == (one.processors, one.leaf(1, Limits(cpu=199)).cpu() in {2, 3, 5, 7})
+    assert 4 == len(driver.worker(2, os.geteuid(), Limits(cpu=900)).processors)
+
+
 def test_a_pinned_worker_keeps_its_controller(fake_cgroups):
     """The limit may be less than a processor."""
     fake = fake_cgroups(kernel())

@@ -257,7 +257,7 @@
       if (!sure) return;
     }
     isDeciding = true;
-    for (const each of all("#decide button")) each.disabled = true;
+    for (const each of all(".foot button")) each.disabled = true;
     const id = shown.dataset.id;
     try {
       const answered = await fetch(`/api/requests/${id}/${approved ? "approve" : "deny"}`, {
@@ -270,7 +270,7 @@
       if (answered.ok) await next(id); else await choose(id);
     } catch (error) {
       say("The service doesn't answer");
-      for (const each of all("#decide button")) each.disabled = false;
+      for (const each of all(".foot button")) each.disabled = false;
     } finally { isDeciding = false; }
     refreshList();
   }

@@ -57,7 +57,7 @@ def queue(tmp_path: Path) -> Iterator[ApprovalQueue]:
 
 
 def asked(queue: ApprovalQueue, order: FileOrder) -> ApprovalRequest:
-    return queue.submit(file_request(order, "write", sandbox="one"))
+    return queue.submit(file_request(order, sandbox="one"))
 
 
 def applied(queue: ApprovalQueue, project: Project, order: FileOrder,

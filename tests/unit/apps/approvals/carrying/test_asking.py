@@ -27,7 +27,7 @@ def test_a_file_is_asked_for_with_its_project(project: Project) -> None:
     fields = {"category": "filesystem", "action": "edit", "path": "./x/../file", "old": "two", "new": "three"}
     new = parse_request(fields, project, "box")
 
-    assert ProjectPath("file") == new.subject
+    assert (ProjectPath("file"), "change") == (new.subject, new.action)
     assert new.payload is not None
     assert b"one three\n" == unpacked(new.payload).content
     assert project.path == new.metadata["project"]
@@ -39,6 +39,7 @@ def test_metadata_of_the_sandbox_is_kept_apart_from_the_services(project: Projec
 
     new = parse_request(fields, project)
 
+    assert "add" == new.action
     assert project.path == new.metadata["project"]
     assert {"project": "/etc", "remarks": []} == new.metadata["said"]
 

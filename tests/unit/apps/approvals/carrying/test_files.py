@@ -119,8 +119,8 @@ def test_c511_what_the_view_cuts_is_a_remark_of_a_request_alone(content: bytes, 
     """Live sync, which asks about what has a remark, writes such files."""
     order = write_order("a", NOTHING, content)
     assert [] == remarks(order)
-    assert any(each.startswith(said) for each in file_request(order, "add").metadata["remarks"])
-    assert [] == file_request(write_order("a", NOTHING, b"\0" + content), "add").metadata["remarks"]
+    assert any(each.startswith(said) for each in file_request(order).metadata["remarks"])
+    assert [] == file_request(write_order("a", NOTHING, b"\0" + content)).metadata["remarks"]
 
 
 @given(st.characters())
@@ -168,6 +168,6 @@ def test_a_file_of_a_repository_with_any_name_has_a_remark() -> None:
     assert [] == remarks(order)
     assert ["it is a file of a repository's own, which git or another such program may run or obey"] == remarks(
         order, in_repository=True)
-    subject = file_request(order, "write", in_repository=True).subject
+    subject = file_request(order, in_repository=True).subject
     assert isinstance(subject, ProjectPath)
     assert subject.in_repository

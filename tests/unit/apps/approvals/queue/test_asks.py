@@ -71,7 +71,7 @@ def queue(tmp_path: Path) -> Iterator[ApprovalQueue]:
 
 @pytest.fixture
 def desk(daemon: PlayedDaemon, queue: ApprovalQueue) -> Iterator[EgressQuestions]:
-    made = EgressQuestions(queue, None, lambda sandbox: "")
+    made = EgressQuestions(queue, None, lambda sandbox: ("/home/me/shop", "claude"))
     made.start()
     yield made
     made.close()
@@ -95,6 +95,7 @@ def test_one_decision_answers_all_that_wait_for_it(daemon: PlayedDaemon, queue: 
     daemon.asks += [ASK, replace(ASK, id=2), replace(ASK, id=3, name="b.example")]
     poll_until(lambda: sum(request.repeats + 1 for request in queue.pending()) == 3, "requests")
     first, second = queue.pending()
+    assert ("/home/me/shop", "claude") == (first.project, first.asker)
     queue.decide([first.id], True, "cli")
     queue.decide([second.id], False, "cli")
 
@@ -147,7 +148,7 @@ def test_an_answer_whose_connection_was_lost_is_sent_again(daemon: PlayedDaemon,
 
 def test_an_unexpected_error_does_not_end_the_listening(daemon: PlayedDaemon, queue: ApprovalQueue, desk: EgressQuestions,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(ask: EgressAsk, project: str = "") -> None:
+    def failing(ask: EgressAsk, *_: str) -> None:
         raise RuntimeError("unexpected")
 
     with monkeypatch.context() as patched:
