@@ -51,7 +51,8 @@ ONCE = () if os.environ.get("LEEWARD_LONG") else (
     "test_cookbook.py", "test_doc_examples.py", "test_egress_clients.py", "test_fleet_on_ray.py", "test_fleet_page.py",
     "test_frameworks.py", "test_functions.py", "test_installs.py", "test_kernels_at_random.py", "test_kubernetes.py",
     "test_languages.py", "test_llm.py", "test_mcp.py", "test_mcp_clients.py", "test_moving.py", "test_node_client.py",
-    "test_oci_image.py", "test_sandbox_docs.py", "test_sessions_at_random.py", "test_site.py", "test_wire_answers.py")
+    "test_oci_image.py", "test_sandbox_docs.py", "test_sessions_at_random.py", "test_site.py", "test_ui.py",
+    "test_wire_answers.py")
 
 #: A variable with files, and folders of files, that he has as well, when another lane has them as root.
 ALSO = "LEEWARD_TESTS_ALSO"

@@ -44,7 +44,7 @@ SECOND = (*(f"tests/integration/test_{name}.py" for name in (
     "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",
     "node_client", "egress_clients", "env_command", "other_pythons", "doc_examples", "sandbox_docs",
     "workdir_javascript", "agent_example", "agent_programs", "agent_options", "approved_example",
-    "approvals_page", "approvals_many", "approvals_service", "approvals_races", "llm",
+    "approvals_page", "ui", "approvals_many", "approvals_service", "approvals_races", "llm",
     "c_client", "faults", "fault_matrix", "kernel_branches", "many_sandboxes", "soak", "tidied_groups")), "tests/vm")
 
 #: What runs beside both, so that few tests of a bounded time are beside another one. Its files even out the lanes' times.
