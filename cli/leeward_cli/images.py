@@ -18,9 +18,9 @@ from leeward.daemon.config_sources import load
 from leeward.errors import LeewardError, quoted
 from leeward.spec.images import name_path
 from leeward.spec.stored import default_folder
-from leeward_cli import progress
 from leeward_cli.click_options import CommandGroup
 from leeward_cli.messages import complain
+from leeward_cli.progress import Progress, amount
 from leeward_cli.terminal_rows import fields
 
 _CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
@@ -40,16 +40,6 @@ def _open(config_file: str | None) -> Images:
     config = load(config_file)
     folder = config.images_folder or default_folder(os.environ, os.geteuid(), "images")
     return Images(folder, config.images_size)
-
-
-def _bar(far: ImportProgress, began: float) -> str:
-    """How far an import is, how fast, and how long the rest takes."""
-    seconds = max(time.monotonic() - began, 0.001)
-    rate = f"{far.done / (1 << 20) / seconds:.0f} MiB/s"
-    if not far.total:
-        return f"{_size(far.done)}, {rate}"
-    share = far.done / far.total
-    return f"{progress.bar(share)} {_size(far.done)} of {_size(far.total)}, {rate}{progress.left(share, seconds)}"
 
 
 @image.command("import")
@@ -89,7 +79,8 @@ def pull(ref: str, name: str, mirror: str, config_file: str | None) -> int:
 
 def _add(store: Images, name: str, finding: AbstractContextManager[FoundImage], source: str, bounds: ImageBounds) -> int:
     far, began = ImportProgress(), time.monotonic()
-    with progress.Progress(f"importing {quoted(source)}", lambda: _bar(far, began)), finding as found:
+    with Progress(f"importing {quoted(source)}", lambda: amount(far.done, far.total, time.monotonic() - began)), (
+            finding) as found:
         made, left = store.add(name, found, source, far, bounds)
     told = "".join(f", without {number} {what}" for what, number in sorted(left.items()))
     click.echo(f"{name}: {len(made.layers)} layers, {_size(store.size_of(made))}, in {time.monotonic() - began:.1f} s{told}")
@@ -163,6 +154,11 @@ def prune(config_file: str | None) -> int:
 @_CONFIG
 def export(name: str, file: str, config_file: str | None) -> int:
     """Write the image NAME to the new FILE, as an archive of an OCI layout. All files in it belong to root."""
-    with progress.Progress(f"exporting {name}"):
+    began = time.monotonic()
+
+    def far() -> str:
+        return amount(os.path.getsize(file) if os.path.exists(file) else 0, 0, time.monotonic() - began)
+
+    with Progress(f"exporting {name}", far):
         _open(config_file).export(name, file)
     return 0
