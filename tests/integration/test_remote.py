@@ -1,4 +1,7 @@
-"""Clients of a daemon on another machine: by `leeward serve leeward`, and what keeps its tenants apart."""
+"""
+Clients of a daemon on another machine: by `leeward serve leeward`, by ssh, and what keeps tenants apart. All of it twice:
+over this host's loopback, and with the daemon's side in another network.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,12 @@ import socket
 import subprocess
 import threading
 import urllib.request
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 
 import leeward
+from kit.far_network import FarNetwork, certificate
 from kit.features import ROOT, SBIN
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from kit.served import Served
@@ -33,19 +37,35 @@ base = "workdir"
 """
 
 
+@pytest.fixture(scope="module", params=["loopback", pytest.param("far", marks=pytest.mark.needs("veth"))])
+def far(request):
+    """The network of the daemon's side; None for this one."""
+    with FarNetwork() if "far" == request.param else nullcontext() as made:
+        yield made
+
+
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
+def daemon(far, tmp_path_factory):
     folder = tmp_path_factory.mktemp("daemon")
     (folder / "c.toml").write_text(CONFIG)
     (folder / "c.toml").chmod(0o600)
-    with LiveDaemon(folder, "--config", str(folder / "c.toml")) as daemon:
+    with LiveDaemon(folder, "--config", str(folder / "c.toml"), enter=far.enter if far else ()) as daemon:
         yield daemon
 
 
 @pytest.fixture(scope="module")
-def served(daemon, tmp_path_factory):
-    with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "leeward", "e2b", "ports") as found:
-        yield found
+def served(daemon, far, tmp_path_factory):
+    """In another network with TLS, by an authority that this process and its children trust."""
+    folder, options = tmp_path_factory.mktemp("serve"), ["leeward", "e2b", "ports"]
+    with pytest.MonkeyPatch.context() as patched:
+        if far:
+            certificate(folder, f"IP:{far.address}")
+            options += ["--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem")]
+            for name in ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"):
+                patched.setenv(name, str(folder / "ca.pem"))
+        with Served(daemon.socket, folder, *options, far=far) as found:
+            assert found.url.startswith(f"https://{far.address}:" if far else "http://127.0.0.1:")
+            yield found
 
 
 @pytest.fixture
@@ -387,26 +407,29 @@ def test_nodes_package_by_ssh(daemon, ssh):
 
 
 @pytest.fixture(scope="module")
-def ssh(tmp_path_factory):
+def ssh(far, tmp_path_factory):
     """An sshd of this user's, which lets a key of its own in; gives what LEEWARD_SSH has to be, and the URL."""
     folder = tmp_path_factory.mktemp("ssh")
     for name in ("host", "own"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True, timeout=30)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    (folder / "sshd").write_text(f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nUsePAM no\nStrictModes no\n"
+    address = far.address if far else "127.0.0.1"
+    (folder / "sshd").write_text(f"Port {port}\nListenAddress {address}\nHostKey {folder}/host\nUsePAM no\nStrictModes no\n"
                                  f"AuthorizedKeysFile {folder}/own.pub\nPidFile none\nPermitRootLogin yes\n")
     key = (folder / "host.pub").read_text()
-    (folder / "known").write_text(f"[127.0.0.1]:{port} {key}")
+    (folder / "known").write_text(f"[{address}]:{port} {key}")
     (folder / "config").write_text(f"IdentityFile {folder}/own\nUserKnownHostsFile {folder}/known\nBatchMode yes\n"
                                    "IdentitiesOnly yes\n")
     if not os.geteuid():
         os.makedirs("/run/sshd", 0o755, exist_ok=True)
-    server = subprocess.Popen([shutil.which("sshd", path=SBIN), "-D", "-e", "-f", folder / "sshd"], stderr=subprocess.PIPE)
+    enter = far.enter if far else ()
+    server = subprocess.Popen([*enter, shutil.which("sshd", path=SBIN), "-D", "-e", "-f", folder / "sshd"],
+                              stderr=subprocess.PIPE)
     try:
         assert server.stderr is not None
         assert b"listening on" in (line := server.stderr.readline()), line
-        yield f"ssh -F {folder}/config", f"ssh://{getpass.getuser()}@127.0.0.1:{port}"
+        yield f"ssh -F {folder}/config", f"ssh://{getpass.getuser()}@{address}:{port}"
     finally:
         over_ssh.close()
         server.terminate()
