@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -64,9 +64,9 @@ class Stranger:
 
 
 @contextlib.contextmanager
-def index(wheels: Path, leeward: Path, folder: Path) -> Iterator[str]:
-    """The URL of an index of *wheels* and of the wheel *leeward*, which are linked into *folder*: a page for each project."""
-    for wheel in (*wheels.glob("*.whl"), leeward):
+def index(wheels: Iterable[Path], folder: Path) -> Iterator[str]:
+    """The URL of an index of *wheels*, which are copied into *folder*: a page for each project."""
+    for wheel in wheels:
         project = folder / re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()
         project.mkdir(exist_ok=True)
         shutil.copy(wheel, project)
@@ -84,6 +84,21 @@ def index(wheels: Path, leeward: Path, folder: Path) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def reachable(python: Path, folder: Path) -> Path:
+    """The interpreter *python*, or a copy of it with its library below *folder*, if others can't reach it."""
+    found = python.resolve()
+    if all(parent.stat().st_mode & 0o5 == 0o5 for parent in found.parents):
+        return found
+    library = f"lib/{found.name}"
+    if not folder.exists():
+        shutil.copytree(found.parents[1] / library, folder / library, symlinks=True,
+                        ignore=shutil.ignore_patterns("site-packages", "test", "__pycache__", "idlelib", "*.a"))
+        (folder / library / "site-packages").mkdir()
+        (folder / "bin").mkdir()
+        shutil.copy(found, folder / "bin")
+    return folder / "bin" / found.name
 
 
 def tools(folder: Path) -> Path:
