@@ -47,7 +47,8 @@ def test_a_recipe_prints_what_the_page_shows(daemon: LiveDaemon, url: str, tmp_p
         python = str(ROOT / ".venv-framework-langchain/bin/python")
     done = subprocess.run([python, "-c", code[1]], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True,
                           text=True, timeout=100, check=False,
-                          env=environment(daemon.socket, PIP_INDEX_URL=url, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"))
+                          env=environment(daemon.socket, PIP_INDEX_URL=url,
+                                          PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"))
 
     assert 0 == done.returncode, done.stderr
     assert prints(shown[1], done.stdout), done.stdout
