@@ -1,5 +1,6 @@
 """
-Examples of SKILL.md and of docs/using.md, sessions.md, agents.md, data-science.md, limits.md and egress.md work as they stand.
+Examples of SKILL.md and of using.md, sessions.md, agents.md, data-science.md, limits.md and egress.md in docs work as they
+stand.
 
 docs/sandboxes.md, docs/workdir.md and docs/shell.md say what theirs print: test_sandbox_docs.py. The commands of
 README.md and docs/using.md are typed in their order by test_readme.py, those of docs/environments.md by
