@@ -46,6 +46,6 @@ def ui(socket: str | None, port: int, opens: bool | None) -> int:
 
 def _open(link: str, path: str) -> None:
     """Open *link* in a browser by the file *path*: arguments of a program can be seen by other users of the host."""
-    with open(path, "w", encoding="utf-8") as file:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="utf-8") as file:
         file.write(_PAGE.format(html.escape(link)))
     webbrowser.open(f"file://{path}")

@@ -18,6 +18,7 @@ import pytest
 import leeward
 from kit import egress
 from kit.egress import Servers
+from kit.features import system_python
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from kit.waiting import poll_until
 
@@ -94,7 +95,7 @@ def test_it_shows_what_the_daemon_does_and_has_done(daemon: LiveDaemon) -> None:
         assert [200, 403] == [viewer.get(viewer.link[viewer.link.index("/login"):])[0] for _ in range(2)]
         box.start(["sleep", "1000"])
         box.run(["python", "-c", "import socket; socket.getaddrinfo('evil.example.org', 80)"])
-        daemon.run("exec", "--label", STRANGE, "--timeout", "0.2", "while True: pass")
+        assert 124 == daemon.run("exec", "--timeout", "0.2", "while True: pass").returncode
 
         poll_until(lambda: "timed_out" in viewer.shown(), "the job's end is seen", PATIENCE)
         text = viewer.shown()
@@ -113,7 +114,7 @@ def test_nothing_is_changed_by_any_method(daemon: LiveDaemon) -> None:
             for method in ("POST", "PUT", "DELETE", "PATCH"):
                 assert viewer.get(path, method)[0] in (403, 404, 405), (method, path)
         assert 404 == viewer.get("/queue")[0] == viewer.get("/api/status")[0]
-        assert box.id in viewer.shown()
+        poll_until(lambda: box.id in viewer.shown(), "a look is shared for a second", PATIENCE)
 
 
 def test_a_daemon_that_ends_is_said_and_the_next_one_shown_from_its_beginning(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_no_job_and_no_sandbox_reaches_it(daemon: LiveDaemon) -> None:
                 assert "reached" not in box.run(["python", "-c", KNOCK, port]).stdout_text
 
 
-@pytest.mark.skipif(0 != os.geteuid(), reason="needs root, to become another user")
+@pytest.mark.needs("root", "system-python")
 def test_another_user_of_the_host_gets_the_login_alone(daemon: LiveDaemon) -> None:
     """And can't read the link in a process's arguments, or in a file."""
     look = ("import http.client, sys\nfor path in ('/daemon', '/daemon?part=now', '/', '/login?token=x'):\n"
@@ -161,8 +162,8 @@ def test_another_user_of_the_host_gets_the_login_alone(daemon: LiveDaemon) -> No
             "    print(asked.getresponse().status)\n")
     nobody = pwd.getpwnam("nobody").pw_uid
     with Viewer(daemon, "--no-open") as viewer:
-        done = subprocess.run([sys.executable, "-c", look, str(viewer.port)], user=nobody, group=nobody, extra_groups=[],
-                              capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run([str(system_python()), "-c", look, str(viewer.port)], user=nobody, group=nobody,
+                              extra_groups=[], cwd="/", capture_output=True, text=True, timeout=60, check=True)
         assert ["303", "303", "303", "403"] == done.stdout.split()
         assert 200 == viewer.get(viewer.link[viewer.link.index("/login"):])[0]
 
@@ -216,8 +217,10 @@ def test_the_page_is_drawn_anew_fits_a_phone_and_axe_finds_nothing(page: Page, d
     from kit.approvals_browser import serious
 
     page.wait_for_selector("#now .charts")
-    daemon.run("exec", "--label", f"{STRANGE} seen", "print(1)")
-    page.get_by_text(f"{STRANGE} seen").first.wait_for()  # without a reload
+    with leeward.Sandbox(socket=daemon.socket, metadata={"for": f"{STRANGE} seen"}) as box:
+        box.run(["true"])
+        page.get_by_text(f"{STRANGE} seen").first.wait_for()  # without a reload
+    daemon.run("exec", "1")
     page.wait_for_function("() => document.querySelectorAll('#now polyline').length >= 2")
 
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -36,7 +36,7 @@ def _facts(status: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What the daemon's status says in numbers, for people."""
     jobs, workers = _counts(status.get("jobs")), _counts(status.get("workers"))
     degraded = status.get("degraded")
-    return [("Running jobs", f"{workers.get('busy', 0)} on {workers.get('total', 0)} workers"),
+    return [("Running jobs", f"{workers.get('busy', 0)}, of {workers.get('total', 0)} workers"),
             ("Waiting jobs", str(status.get("queued", 0))),
             ("Jobs so far", f"{jobs.get('done', 0):,}, {jobs.get('failed', 0):,} failed, {jobs.get('refused', 0):,} refused"),
             ("Sessions and sandboxes", "{} and {}, {} at most".format(*(

@@ -22,7 +22,7 @@ def seen() -> Starlette:
 def test_it_shows_sandboxes_jobs_ends_connections_and_charts(seen: Starlette) -> None:
     shown = browser(seen)[0].get("/daemon").text
 
-    for text in ("3 on 4 workers", "18,204, 12 failed", "2 h", "b7xw5e2k9m4q8r3t6y1u0i5o2p", "31.0 MiB of 512.0 MiB",
+    for text in ("3, of 4 workers", "18,204, 12 failed", "2 h", "b7xw5e2k9m4q8r3t6y1u0i5o2p", "31.0 MiB of 512.0 MiB",
                  "job 18203", "timed_out", "limit time", "5.0 s", "lifetime", "socket:2", "files.example.net:443",
                  "domain not in allowlist", "received 47.0 KiB", "Jobs a second, all users: 36 now; the upper edge is 100"):
         assert text in shown, text
