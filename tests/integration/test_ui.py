@@ -203,7 +203,7 @@ def page(request: Any, daemon: LiveDaemon) -> Iterator[Page]:
     with Viewer(daemon, "--no-open") as viewer, chromium() as browser:
         made = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme=request.param).new_page()
         for event in ("pageerror", "dialog"):
-            made.on(event, lambda told: wrong.append(str(told)))  # type: ignore[call-overload]
+            made.on(event, lambda told: wrong.append(str(told)))
         made.on("console", lambda message: wrong.append(message.text) if "error" == message.type else None)
         made.goto(viewer.link)
         made.wait_for_url("**/daemon")
