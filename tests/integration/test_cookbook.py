@@ -35,6 +35,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.timeout(360)
 @pytest.mark.parametrize("title", RECIPES)
 def test_a_recipe_prints_what_the_page_shows(daemon: LiveDaemon, url: str, tmp_path: Path, title: str) -> None:
     code, shown = (re.search(rf"^```{kind}\n(.*?)^```", RECIPES[title], re.MULTILINE | re.DOTALL)
@@ -46,7 +47,7 @@ def test_a_recipe_prints_what_the_page_shows(daemon: LiveDaemon, url: str, tmp_p
         require("framework-langchain")
         python = str(ROOT / ".venv-framework-langchain/bin/python")
     done = subprocess.run([python, "-c", code[1]], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=100, check=False,
+                          text=True, timeout=300, check=False,
                           env=environment(daemon.socket, PIP_INDEX_URL=url,
                                           PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"))
 
