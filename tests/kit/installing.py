@@ -7,17 +7,19 @@ Runs in:   the tests. `./dev test` fetches the wheels that leeward needs, and uv
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import shlex
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from kit import features
 from kit.ordinary_user import OrdinaryUser
 from kit.packages import environment_for
-from kit.served_files import served_files
 
 FOLDER = features.ROOT / ".venv-installers"
 #: Seconds for one command of a stranger's; with a processor for itself each takes less than ten.
@@ -68,8 +70,20 @@ def index(wheels: Iterable[Path], folder: Path) -> Iterator[str]:
         project = folder / re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()
         project.mkdir(exist_ok=True)
         shutil.copy(wheel, project)
-    with served_files(folder) as url:
-        yield url
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def reachable(python: Path, folder: Path) -> Path:
