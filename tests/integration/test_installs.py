@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kit import installing, packages
+from kit import installing
 from kit.features import ROOT
 from kit.installing import Stranger
 from kit.ordinary_user import OrdinaryUser
@@ -108,25 +108,6 @@ def test_another_way_to_install_it(stranger: Stranger, way: str) -> None:
 
     assert "42" == typed[1].printed.splitlines()[-1], typed
     assert [0] * len(typed) == [each.status for each in typed], typed
-
-
-#: Other versions than the system's, of which `./dev test` has found an interpreter, and wheels.
-OTHERS = sorted(found.name.removeprefix(".other-") for found in installing.FOLDER.glob(".other-3.*"))
-
-
-@pytest.mark.needs("other-python")
-@pytest.mark.timeout(4 * installing.PATIENCE_S)
-@pytest.mark.parametrize("version", OTHERS)
-def test_another_python_has_it_by_uv_and_by_pip(stranger: Stranger, version: str) -> None:
-    """The same wheel, of the stable ABI. An interpreter that only its owner reaches is copied."""
-    which = "leeward exec 'import sys; print(*sys.version_info[:2])'"
-    with packages.shown_folder() as place:
-        python = installing.reachable(ROOT / f".venv-python{version}/bin/python", place / version)
-        typed = stranger.types([f"uv tool install -q --python {python} leeward", which, "leeward daemon stop",
-                                f"{python} -m venv env && env/bin/pip install -q leeward", f"env/bin/{which}"])
-
-    assert [0] * 5 == [each.status for each in typed], typed
-    assert [version.replace(".", " ")] * 2 == [typed[number].printed.splitlines()[-1] for number in (1, 4)], typed
 
 
 @pytest.mark.needs("root")

@@ -86,21 +86,6 @@ def index(wheels: Iterable[Path], folder: Path) -> Iterator[str]:
         server.server_close()
 
 
-def reachable(python: Path, folder: Path) -> Path:
-    """The interpreter *python*, or a copy of it with its library below *folder*, if others can't reach it."""
-    found = python.resolve()
-    if all(parent.stat().st_mode & 0o5 == 0o5 for parent in found.parents):
-        return found
-    library = f"lib/{found.name}"
-    if not folder.exists():
-        shutil.copytree(found.parents[1] / library, folder / library, symlinks=True,
-                        ignore=shutil.ignore_patterns("site-packages", "test", "__pycache__", "idlelib", "*.a"))
-        (folder / library / "site-packages").mkdir()
-        (folder / "bin").mkdir()
-        shutil.copy(found, folder / "bin")
-    return folder / "bin" / found.name
-
-
 def tools(folder: Path) -> Path:
     """A folder of programs, uv and pipx among them, that every user can run."""
     python = features.system_python()
