@@ -32,7 +32,8 @@ class Served:
     def __init__(self, daemon_socket: Path, folder: Path, *arguments: str, far: FarNetwork | None = None,
                  **env: str) -> None:
         self.socket, self._arguments, self._env = daemon_socket, arguments, env
-        self._enter, self._address = (far.enter, far.address) if far else ((), "127.0.0.1")
+        self._enter: tuple[str, ...] = far.enter if far else ()
+        self._address = far.address if far else "127.0.0.1"
         self.tokens = folder / "tokens" / "serve.json"
         self.token = self.new_token("one")
 
