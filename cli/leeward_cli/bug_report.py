@@ -21,11 +21,10 @@ import click
 from leeward import __version__
 from leeward.apps.host import features
 from leeward.apps.host.probe import look
-from leeward.client import autostart
+from leeward.client import autostart, daemon_rows
 from leeward.daemon import config_sources
 from leeward.errors import BadRequest, LeewardError
 from leeward.spec.paths import client_socket
-from leeward_cli import logs
 from leeward_cli.click_options import SOCKET
 from leeward_cli.doctor import as_object
 from leeward_cli.top import look as ask
@@ -59,7 +58,7 @@ def report(path: str) -> dict[str, Any]:
         "doctor": _or_error(_doctor),
         "configuration": _or_error(_configuration),
         "daemon": _or_error(lambda: ask(path)["status"]),
-        "ends": _or_error(lambda: [{key: row[key] for key in _KEPT if key in row} for row in logs.ends(path).rows()]),
+        "ends": _or_error(lambda: [{key: row[key] for key in _KEPT if key in row} for row in daemon_rows.ends(path).rows()]),
     }
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 
 import click
 
+from leeward.client import file_calls
+from leeward.client.conversation import checked
 from leeward.client.file_trees import Transfer
 from leeward.client.files import Files
 from leeward.client.host_paths import is_folder
@@ -72,9 +75,33 @@ def _copy(box: Sandbox, path: str, to: str, *, out: bool, within: bool) -> Trans
         with Progress("copying"):
             box.files.copy(path, to)
         return Transfer()
-    counted = Counted(box)
+    counted = Counted(box, (lambda: _inside(box, path)) if out else lambda: _outside(path))
     with Progress("copying", counted.text):
         return Files(counted).download(path, to) if out else Files(counted).upload(path, to)
+
+
+def _inside(box: Sandbox, path: str) -> int:
+    """The bytes of a file, or of all files below a folder, in the sandbox; 0 if that can't be known by one call."""
+    below = {"path": file_calls.raw(path)}
+    try:
+        about = box.files.stat(path)
+        if not about.is_folder:
+            return about.size
+        rows = checked(file_calls.answer_of, "file_walk", below, box.ask("file_walk", below))["rows"]
+    except (OSError, LeewardError):
+        return 0
+    return sum(row[3] for row in rows if row[1] == "file")
+
+
+def _outside(path: str) -> int:
+    """The same on this host."""
+    try:
+        if not is_folder(path):
+            return os.path.getsize(path)
+        files = (os.lstat(os.path.join(folder, name)) for folder, _, names in os.walk(path) for name in names)
+        return sum(about.st_size for about in files if stat.S_ISREG(about.st_mode))
+    except OSError:
+        return 0
 
 
 def _is_folder(box: Sandbox, path: str) -> bool:

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from leeward.client.daemon_rows import decisions, target
 from leeward.errors import LeewardError
-from leeward_cli import egress_log
 from leeward_cli.messages import complain
 from leeward_cli.terminal_rows import matches, plain
 
@@ -62,11 +62,11 @@ class DeniedHosts:
 
     def _follow(self) -> None:
         with contextlib.suppress(LeewardError, OSError):  # the daemon has ended, which the agent's end tells
-            self._last = max(0, egress_log.decisions(self._path).last() - _EARLIER)
+            self._last = max(0, decisions(self._path).last() - _EARLIER)
             self._read(True)
 
     def _read(self, follow: bool) -> None:
-        for page in egress_log.decisions(self._path).pages(follow, self._last):
+        for page in decisions(self._path).pages(follow, self._last):
             for row in page:
                 self._note(row)
                 self._last = row["number"]
@@ -103,4 +103,4 @@ class DeniedHosts:
 
 def _shown(row: Mapping[str, Any]) -> str:
     """A row's host. A query has no port, and HTTP and TLS need none in the settings."""
-    return plain(egress_log.target(row if row["port"] not in (80, 443) else {**row, "port": 0}))[:_MOST_NAME]
+    return plain(target(row if row["port"] not in (80, 443) else {**row, "port": 0}))[:_MOST_NAME]

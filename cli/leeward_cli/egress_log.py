@@ -12,35 +12,15 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from leeward.client.daemon_rows import decisions, subject_of, target
 from leeward.errors import BadRequest, quoted
 from leeward.spec.sizes import size_text
 from leeward_cli.messages import complain
-from leeward_cli.terminal_rows import RowLog, matches, plain
+from leeward_cli.terminal_rows import matches, plain
 from leeward_cli.terminal_rows import show as show_rows
-
-_TEXTS = ("kind", "policy", "name", "address", "verdict", "rule", "reason")
-_NUMBERS = ("number", "user", "lease", "try", "port", "sent", "received")
 
 #: The greatest number of rows of one job that `leeward explain` shows.
 _MOST_EXPLAINED = 20
-
-
-def _fits(row: Mapping[str, Any]) -> bool:
-    return (type(row.get("time")) is float and type(row.get("job")) in (int, type(None))
-            and type(row.get("sandbox")) in (str, type(None))
-            and all(type(row.get(name)) is str for name in _TEXTS)
-            and all(type(row.get(name)) is int for name in _NUMBERS))
-
-
-def decisions(path: str) -> RowLog:
-    """The record of this user's sandboxes; for the operator, of all users' sandboxes."""
-    return RowLog(path, "egress_log", _fits)
-
-
-def subject_of(row: Mapping[str, Any]) -> str:
-    if row.get("sandbox"):
-        return str(row["sandbox"])
-    return f"job {row['job']}" if row.get("job") is not None else f"{row['kind']} {row['lease']}"
 
 
 def line(row: Mapping[str, Any]) -> str:
@@ -127,11 +107,3 @@ def would_allow(row: Mapping[str, Any]) -> str:
             about == "" and "waits for approval" in cause):
         return f"in {place}: allow = [\"{target(row)}\"]"
     return ""
-
-
-def target(row: Mapping[str, Any]) -> str:
-    """The host and port of a row."""
-    host = row["name"] or row["address"]
-    if ":" in host and row["port"]:
-        host = f"[{host}]"
-    return f"{host}:{row['port']}" if row["port"] else host

@@ -18,6 +18,7 @@ from leeward.errors import BadRequest, LeewardError
 from leeward.spec.stored import Named, default_folder, unencrypted_host
 from leeward_cli.click_options import CommandGroup, socket_option
 from leeward_cli.messages import EscapedStream, complain
+from leeward_cli.progress import Progress, amount
 from leeward_cli.terminal_rows import fields
 
 _CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
@@ -86,11 +87,13 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
     if recipe.requirements and not egress and not folders:
         raise BadRequest("pip has no source of packages: --egress names the policy by which it reaches an index"
                          " (docs/environments.md), --find-links a folder of this host")
-    started = time.monotonic()
+    started, sizes = time.monotonic(), [0]
     stderr = EscapedStream(sys.stderr.fileno(), raw=False)  # a package's build can write anything
     try:
-        manifest, new = made.create(name, recipe, source, lambda built: Named(built, preload, least, max(least, most)),
-                                    stderr.write)
+        with Progress(f"installing {name}", lambda: amount(sizes[-1], 0, time.monotonic() - started)) as line:
+            manifest, new = made.create(
+                name, recipe, source, lambda built: Named(built, preload, least, max(least, most)),
+                lambda data: line.above(stderr.write, data), sizes.append)
     finally:
         stderr.close()
     spent = f", made in {time.monotonic() - started:.1f} s" if new else ", which was there already"

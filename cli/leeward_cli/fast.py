@@ -76,11 +76,18 @@ def _with_packages(connection: BlockingConnection, fields: dict[str, Any], packa
                    live: LiveJob | None) -> tuple[Reply, list[int]]:
     """The answer of a job with *packages*. If the daemon has no environment with these packages, it is made."""
     from leeward.client.packages import ready, wanted_packages, with_environment
+    from leeward_cli.progress import Progress, amount
 
     ready(connection.path)
     status_reply, _ = connection.call("status", {}, time.monotonic() + ANSWER_S)
     wanted = wanted_packages(tuple(packages), connection.path, status_reply.ok or {})
-    return with_environment(fields, wanted, lambda changed: connection.call("execute", changed, functions=live))
+
+    def make() -> None:
+        began, sizes = time.monotonic(), [0]
+        with Progress("installing packages", lambda: amount(sizes[-1], 0, time.monotonic() - began)):
+            wanted.make(sizes.append)
+
+    return with_environment(fields, wanted, lambda changed: connection.call("execute", changed, functions=live), make)
 
 
 def ping(argv: Sequence[str]) -> int:

@@ -27,7 +27,7 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
         "daemon": "daemon_commands", "serve": "serve", "fleet": "fleet", "egress": "egress", "audit": "audit",
         "config": "library", "completion": ""}),
     "looking": ("Look", {
-        "status": "", "ping": "", "top": "top", "logs": "logs", "explain": "logs", "doctor": "doctor",
+        "status": "", "ping": "", "top": "top", "ui": "ui", "logs": "logs", "explain": "logs", "doctor": "doctor",
         "selftest": "selftest.command", "bench": "bench.report", "bug-report": "bug_report", "help": ""}),
 }
 

@@ -19,10 +19,10 @@ from leeward.daemon.config_sources import load
 from leeward.errors import LeewardError, quoted
 from leeward.spec.images import Image, name_path
 from leeward.spec.stored import default_folder
-from leeward_cli import progress
 from leeward_cli.click_options import JSON_LINES, SOCKET, CommandGroup
 from leeward_cli.messages import complain
 from leeward_cli.overlays import line, row_of
+from leeward_cli.progress import Progress, amount
 from leeward_cli.sandbox_command import attached
 from leeward_cli.terminal_rows import fields
 
@@ -43,16 +43,6 @@ def _open(config_file: str | None) -> Images:
     config = load(config_file)
     folder = config.images_folder or default_folder(os.environ, os.geteuid(), "images")
     return Images(folder, config.images_size)
-
-
-def _bar(far: ImportProgress, began: float) -> str:
-    """How far an import is, how fast, and how long the rest takes."""
-    seconds = max(time.monotonic() - began, 0.001)
-    rate = f"{far.done / (1 << 20) / seconds:.0f} MiB/s"
-    if not far.total:
-        return f"{_size(far.done)}, {rate}"
-    share = far.done / far.total
-    return f"{progress.bar(share)} {_size(far.done)} of {_size(far.total)}, {rate}{progress.left(share, seconds)}"
 
 
 @image.command("import")
@@ -98,7 +88,7 @@ def pull(ref: str, name: str, mirror: str, config_file: str | None) -> int:
 def diff(sandbox: str, socket: str | None, as_json: bool, config_file: str | None) -> int:
     """Show what a live sandbox has changed of its image's root, as `leeward diff` shows it for a folder."""
     store = _open(config_file)
-    with attached(sandbox, socket) as box, progress.Progress("comparing"):
+    with attached(sandbox, socket) as box, Progress("comparing"):
         found = committing.diff(box, store)
     for change in found:
         click.echo(json.dumps(row_of(change)) if as_json else line(change))
@@ -119,7 +109,8 @@ def commit(sandbox: str, name: str, socket: str | None, config_file: str | None)
     """
     name_path("", name)  # BadRequest before anything is read
     store, far, began = _open(config_file), ImportProgress(), time.monotonic()
-    with attached(sandbox, socket) as box, progress.Progress(f"committing {quoted(sandbox)}", lambda: _bar(far, began)):
+    with attached(sandbox, socket) as box, Progress(
+            f"committing {quoted(sandbox)}", lambda: amount(far.done, far.total, time.monotonic() - began)):
         made, left = committing.commit(box, store, name, far)
     _tell(store, name, made, left, began)
     return 0
@@ -127,7 +118,8 @@ def commit(sandbox: str, name: str, socket: str | None, config_file: str | None)
 
 def _add(store: Images, name: str, finding: AbstractContextManager[FoundImage], source: str, bounds: ImageBounds) -> int:
     far, began = ImportProgress(), time.monotonic()
-    with progress.Progress(f"importing {quoted(source)}", lambda: _bar(far, began)), finding as found:
+    with Progress(f"importing {quoted(source)}", lambda: amount(far.done, far.total, time.monotonic() - began)), (
+            finding) as found:
         made, left = store.add(name, found, source, far, bounds)
     _tell(store, name, made, left, began)
     return 0
@@ -205,6 +197,11 @@ def prune(config_file: str | None) -> int:
 @_CONFIG
 def export(name: str, file: str, config_file: str | None) -> int:
     """Write the image NAME to the new FILE, as an archive of an OCI layout. All files in it belong to root."""
-    with progress.Progress(f"exporting {name}"):
+    began = time.monotonic()
+
+    def far() -> str:
+        return amount(os.path.getsize(file) if os.path.exists(file) else 0, 0, time.monotonic() - began)
+
+    with Progress(f"exporting {name}", far):
         _open(config_file).export(name, file)
     return 0

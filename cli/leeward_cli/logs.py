@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from leeward.base.hints import LIMITS
+from leeward.client.daemon_rows import ends, is_fine, name_of
 from leeward.errors import BadRequest
 from leeward.isolation.seccomp.rules import NOTIFY, Needs, Rule
 from leeward.isolation.seccomp.syscalls import NUMBERS
@@ -25,11 +26,8 @@ from leeward.wire.sandbox_ids import ID_LENGTH
 from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET
 from leeward_cli.egress_log import explained
 from leeward_cli.sandbox_names import asked_id, is_id
-from leeward_cli.terminal_rows import RowLog, matches, plain
+from leeward_cli.terminal_rows import matches, plain
 from leeward_cli.terminal_rows import show as show_rows
-
-_TEXTS = ("kind", "outcome", "reason", "detail", "limit", "error", "title", "sandbox")
-_NUMBERS = ("number", "time", "job", "process", "exit_code", "seconds", "memory_peak")
 
 _CEILING = "up to the ceiling of the daemon's configuration (`leeward daemon run --print-config`)"
 
@@ -70,25 +68,6 @@ _OUTCOMES = {
     "output_limit": "was ended when it had written too much",
     "internal": "was lost by a fault of leeward or the host",
 }
-
-
-def _fits(row: Mapping[str, Any]) -> bool:
-    denied = row.get("denied", {})
-    return (isinstance(denied, dict) and all(type(one) is str and type(count) is int for one, count in denied.items())
-            and type(row.get("number")) is int and type(row.get("time")) is float and type(row.get("kind")) is str
-            and all(type(row.get(name)) in (str, type(None)) for name in _TEXTS)
-            and all(type(row.get(name)) in (int, float, type(None)) for name in _NUMBERS))
-
-
-def ends(path: str) -> RowLog:
-    return RowLog(path, "recall", _fits)
-
-
-def name_of(row: Mapping[str, Any]) -> str:
-    if row["kind"] == "job":
-        return f"job {row.get('job')}"
-    process = f" process {row['process']}" if row.get("process") else " python" if row["kind"] == "process" else ""
-    return f"sandbox {row.get('sandbox')}{process}"
 
 
 def line(row: Mapping[str, Any]) -> str:
@@ -146,18 +125,12 @@ def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
 
 def of(path: str, asked: str) -> str:
     """All that is known about the job or sandbox *asked*, as text; "" stands for the last one that didn't end normally."""
-    wanted = [row for row in ends(path).rows() if (matches(row, asked) if asked else not _is_fine(row))]
+    wanted = [row for row in ends(path).rows() if (matches(row, asked) if asked else not is_fine(row))]
     if not wanted:
         raise BadRequest(f"the daemon remembers no job or sandbox {asked!r} of yours: `leeward logs` lists what it does"
                          if asked else "nothing that the daemon remembers of you ended by a limit, a signal or a fault,"
                          " and nothing was denied")
     return "".join(plain(text) + "\n" for text in (*_summary(wanted[-1]), *explained(path, wanted[-1])))
-
-
-def _is_fine(row: Mapping[str, Any]) -> bool:
-    if row["kind"] == "sandbox":
-        return row.get("reason") in ("killed", "parted", "idle", "shutdown")
-    return row.get("outcome") in ("finished", "raised") and not row.get("limit") and not row.get("denied")
 
 
 def _outcome(row: Mapping[str, Any]) -> str:

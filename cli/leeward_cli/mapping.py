@@ -18,12 +18,13 @@ import leeward
 from leeward.client.many import MapEnd, MapProgress
 from leeward.errors import quoted
 from leeward.spec.sizes import parse_size
+from leeward_cli import progress
 from leeward_cli.click_options import SOCKET
 
 #: Bytes of the hash by which a line of the results says which job it is of.
 _HASH = 8
-#: Seconds between two drawings of the bar, and its width.
-_EACH_S, _WIDTH = 0.1, 30
+#: Seconds between two drawings of the bar.
+_EACH_S = 0.1
 
 
 @click.command()
@@ -66,7 +67,9 @@ def map(socket: str | None, results: str | None, ordered: bool, at_once: int | N
         with leeward.Client(socket) as client:
             for one in client.map(jobs, ordered=ordered, at_once=at_once, progress=bar.show, **options):
                 refused += one.error is not None
-                written.add({**jobs.names.pop(one.number), **_row(one)})
+                size, name = jobs.names.pop(one.number)
+                bar.passed += size
+                written.add({**name, **_row(one)})
         bar.end()
     return 1 if refused else 0
 
@@ -81,16 +84,20 @@ def _opened(file: str) -> IO[str]:
 
 
 class _Jobs:
-    """The jobs of *lines*, without those that are *known*; *names* says of those that run which they are, by number."""
+    """
+    The jobs of *lines*, without those that are *known*; *names* says of those that run which they are, by number, and how
+    many bytes of the lines they and what was left out before them take.
+    """
 
     def __init__(self, lines: IO[str], known: set[tuple[Any, str]]) -> None:
         self._lines, self._known = lines, known
-        self.names: dict[int, dict[str, Any]] = {}
+        self.names: dict[int, tuple[int, dict[str, Any]]] = {}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         seen = set[Any]()
-        count = 0
+        count = size = 0
         for number, line in enumerate(self._lines, 1):
+            size += len(line.encode("utf-8", "surrogatepass"))
             if not line.strip():
                 continue
             job = _job(line, number)
@@ -101,8 +108,8 @@ class _Jobs:
             text = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:2 * _HASH]
             if (name, text) in self._known:
                 continue
-            self.names[count] = {"id": name, "job_hash": text}
-            count += 1
+            self.names[count] = size, {"id": name, "job_hash": text}
+            count, size = count + 1, 0
             yield job
 
 
@@ -180,29 +187,26 @@ class _Results:
 
 
 class _Bar:
-    """The bar on a terminal's standard error; of *lines*, a file, it knows how far it has been read."""
+    """
+    The bar on a terminal's standard error; of *lines*, a file, it knows which part has been run.
+
+    Attributes:
+        passed: bytes of the lines of jobs that have ended.
+    """
 
     def __init__(self, lines: IO[str] | None) -> None:
-        self._shows = os.isatty(2) and os.environ.get("TERM", "dumb") not in ("", "dumb")
-        self._lines = lines
-        self._began, self._next = time.monotonic(), 0.0
-        self._done = 0
+        self._shows = progress.shows()
+        self._size = os.fstat(lines.fileno()).st_size if lines is not None else 0
+        self._began, self._next, self.passed = time.monotonic(), 0.0, 0
 
-    def show(self, progress: MapProgress) -> None:
-        self._done = progress.done
+    def show(self, far: MapProgress) -> None:
         now = time.monotonic()
         if not self._shows or now < self._next:
             return
         self._next = now + _EACH_S
-        self._write(f"\r\x1b[K{self._part()}{progress.done} jobs, {progress.refused} refused,"
-                    f" {progress.done / max(0.001, now - self._began):.0f}/s")
-
-    def _part(self) -> str:
-        if self._lines is None:
-            return ""
-        size = os.fstat(self._lines.fileno()).st_size
-        read = min(1.0, os.lseek(self._lines.fileno(), 0, os.SEEK_CUR) / size) if size else 1.0
-        return f"[{'#' * int(_WIDTH * read):{_WIDTH}}] "
+        spent, share = now - self._began, self.passed / self._size if self._size else 0.0
+        self._write(f"\r\x1b[K{progress.bar(share) + ' ' if self._size else ''}{far.done} jobs, {far.refused} refused,"
+                    f" {far.done / max(0.001, spent):.0f}/s{progress.left(share, spent)}")
 
     def end(self) -> None:
         if self._shows:

@@ -1,7 +1,11 @@
-"""Shows a line on standard error, if that is a terminal, about work that takes longer than a second."""
+"""
+Shows a line on standard error, if that is a terminal, about work that takes longer than a second: how far it is, how fast,
+and how long the rest takes, where that is known.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -36,18 +40,37 @@ def left(share: float, seconds: float) -> str:
     return f", {rest // 60}:{rest % 60:02} left"
 
 
+def amount(done: int, total: int, seconds: float) -> str:
+    """How far *done* bytes of *total* are, the rate, and the time that is left; without these two where *total* is 0."""
+    rate = f"{done / (1 << 20) / max(seconds, 0.001):.1f} MiB/s"
+    if total <= 0:
+        return f"{done / (1 << 20):.1f} MiB, {rate}"
+    share = done / total
+    return f"{bar(share)} {done / (1 << 20):.1f} of {total / (1 << 20):.1f} MiB, {rate}{left(share, seconds)}"
+
+
 class Progress:
     """A context in which the line shows that *what* is being done, with the *text* that another thread asks for."""
 
     def __init__(self, what: str, text: Callable[[], str] = str) -> None:
         self._what, self._text = what, text
-        self._over = threading.Event()
+        self._over, self._lock = threading.Event(), threading.Lock()
+        self._is_drawn, self._is_free = False, True
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> None:
-        if os.isatty(2) and os.environ.get("TERM", "dumb") not in ("", "dumb"):
+    def __enter__(self) -> Progress:
+        if shows():
             self._thread = threading.Thread(target=self._show, name="leeward progress", daemon=True)
             self._thread.start()
+        return self
+
+    def above(self, write: Callable[[bytes], object], data: bytes) -> None:
+        """Have *write* put *data* of others on standard error, in the line's place; the line comes back after a whole one."""
+        with self._lock:
+            if self._is_drawn:
+                _write(_CLEAR)
+            write(data)
+            self._is_drawn, self._is_free = False, data.endswith(b"\n")
 
     def _show(self) -> None:
         began, pause = time.monotonic(), AFTER_S
@@ -55,15 +78,22 @@ class Progress:
             pause = _EACH_S
             far = self._text()
             text = f"leeward: {self._what}: {far + ', ' if far else ''}{time.monotonic() - began:.0f} s"
-            if not _write(_CLEAR + escape(text.encode("utf-8", "backslashreplace"))):
-                return
-        if pause == _EACH_S:
+            with self._lock:
+                if self._is_free and not _write(_CLEAR + escape(text.encode("utf-8", "backslashreplace"))):
+                    return
+                self._is_drawn = self._is_free
+        if self._is_drawn:
             _write(_CLEAR)
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._thread is not None:
             self._thread.join(1.0)  # the terminal may be stopped
+
+
+def shows() -> bool:
+    """Whether standard error is a terminal that can clear a line."""
+    return os.isatty(2) and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
 def _write(data: bytes) -> bool:
@@ -75,10 +105,13 @@ def _write(data: bytes) -> bool:
 
 
 class Counted:
-    """Counts the files and bytes of file calls on *sandbox*; `leeward.client.files.Files` accepts it as a sandbox."""
+    """
+    Counts the files and bytes of file calls on *sandbox*; `leeward.client.files.Files` accepts it as a sandbox. *total*
+    says once, when it is first shown, how many bytes there will be, or 0.
+    """
 
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
+    def __init__(self, sandbox: Sandbox, total: Callable[[], int] = int) -> None:
+        self._sandbox, self._total = sandbox, functools.cache(total)
         self._bytes = self._files = 0
         self._began = time.monotonic()
 
@@ -91,5 +124,4 @@ class Counted:
         return reply
 
     def text(self) -> str:
-        size = self._bytes / (1 << 20)
-        return f"{self._files} files, {size:.1f} MiB, {size / max(time.monotonic() - self._began, 0.001):.1f} MiB/s"
+        return f"{self._files} files, {amount(self._bytes, self._total(), time.monotonic() - self._began)}"

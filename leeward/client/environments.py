@@ -123,7 +123,7 @@ class Environments:
                      sys.version_info[:2], from_source, (source.index_url, *map(os.path.realpath, source.folders)))
 
     def create(self, name: str, recipe: Recipe, source: PackageSource, named: Callable[[str], Named],
-               said: Callable[[bytes], object]) -> tuple[Manifest, bool]:
+               said: Callable[[bytes], object], grew: Callable[[int], object] = int) -> tuple[Manifest, bool]:
         """
         Give *name* to the environment of *recipe*, which is made unless it exists: its manifest, and whether it was
         made now.
@@ -134,6 +134,7 @@ class Environments:
             source: the source of the packages.
             named: returns the record of the name for the environment's hash.
             said: called with each piece of pip's output as it arrives.
+            grew: called with the bytes that are installed so far, some times a second, by another thread.
 
         Raises:
             BuildFailed: pip failed; nothing is left behind.
@@ -150,7 +151,7 @@ class Environments:
             manifest = self.manifest(recipe.hash)
             made = manifest is None
             if manifest is None:
-                manifest = self._make(recipe, source, said)
+                manifest = self._make(recipe, source, said, grew)
             _write(place, stored.write_named(named(recipe.hash)))
         return manifest, made
 
@@ -208,7 +209,8 @@ class Environments:
 
     # --- making one -----------------------------------------------------------------
 
-    def _make(self, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object]) -> Manifest:
+    def _make(self, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object],
+              grew: Callable[[int], object]) -> Manifest:
         used = self._used()
         if used >= source.size:
             raise BadRequest(f"environments have {used} bytes of the {source.size} that they may have"
@@ -223,7 +225,7 @@ class Environments:
                                   need="Python's module venv", cure="install it, Debian's python3-venv")
             before = _interpreter(path)
             packages = _install(path, recipe, source, said, lambda: _check_interpreter(path, before),
-                                source.size - used)
+                                source.size - used, grew)
             _check_interpreter(path, before)
             size, content = seal(path)
             if used + size > source.size:
@@ -287,7 +289,7 @@ def _check_interpreter(path: str, before: list[tuple[str, str]]) -> None:
 
 
 def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object],
-             check: Callable[[], object], room: int) -> dict[str, str]:
+             check: Callable[[], object], room: int, grew: Callable[[int], object]) -> dict[str, str]:
     """Run pip in a sandbox to install the packages of *recipe* into *path*. Returns all installed packages with versions."""
     found = [Mount(folder, f"{_FOUND}{number}") for number, folder in enumerate(source.folders)]
     pip = [f"{_TOOL}/bin/python", "-m", "pip", "--python", f"{path}/bin/python"]
@@ -304,7 +306,7 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
     # pip has a list of its own, without an operator's own authority; under a policy that has one the daemon sets it
     env = {**_PIP, "PIP_CERT": TRUST} if os.path.isfile(TRUST) else _PIP
     with Sandbox(socket=source.socket, mounts=[Mount(path, path, writable=True), *found], memory=_MEMORY,
-                 processes=_PROCESSES, egress=source.egress, env=env, held=True) as box, _bounded(path, room, box):
+                 processes=_PROCESSES, egress=source.egress, env=env, held=True) as box, _bounded(path, room, box, grew):
         def run(argv: list[str]) -> Result:
             got = box.run(argv, timeout=source.timeout, on_stdout=said, on_stderr=said)
             if not got.ok:
@@ -352,13 +354,13 @@ def _denied(socket: str | None, sandbox: str) -> str:
 
 
 @contextlib.contextmanager
-def _bounded(path: str, room: int, box: Sandbox) -> Iterator[None]:
+def _bounded(path: str, room: int, box: Sandbox, grew: Callable[[int], object]) -> Iterator[None]:
     """A context that kills *box*, which writes to *path*, when the folder has more than *room* bytes; BadRequest then."""
     def end() -> None:
         with contextlib.suppress(LeewardError):  # the sandbox or the daemon has ended
             box.kill()
 
-    with SizeWatch(path, room, end) as watch:
+    with SizeWatch(path, room, end, grew) as watch:
         try:
             yield
         except (BuildFailed, SandboxOver):

@@ -44,11 +44,14 @@ def size_of(path: str, most: int) -> int:
 
 
 class SizeWatch:
-    """A context in which a thread calls *stop*, once, when the folder has more than *most* bytes; then it is `over`."""
+    """
+    A context in which a thread calls *stop*, once, when the folder has more than *most* bytes; then it is `over`. Each
+    look's size is *told*.
+    """
 
-    def __init__(self, path: str, most: int, stop: Callable[[], object]) -> None:
+    def __init__(self, path: str, most: int, stop: Callable[[], object], told: Callable[[int], object] = int) -> None:
         self.over = False
-        self._path, self._most, self._stop = path, most, stop
+        self._path, self._most, self._stop, self._told = path, most, stop, told
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, name="leeward-size", daemon=True)
 
@@ -56,7 +59,9 @@ class SizeWatch:
         pause = _PAUSE_S
         while not self._ended.wait(pause):
             began = time.monotonic()
-            if size_of(self._path, self._most) > self._most:
+            size = size_of(self._path, self._most)
+            self._told(size)
+            if size > self._most:
                 self.over = True
                 self._stop()
                 return

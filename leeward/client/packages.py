@@ -44,10 +44,10 @@ class WantedPackages:
         """Whether *error* is the daemon's refusal of an unknown environment."""
         return f"environment {self.name!r} is unknown" in str(error)
 
-    def make(self) -> None:
+    def make(self, grew: Callable[[int], object] = int) -> None:
         """
-        Install the packages, or wait until another process has done so. Raises as `Environments.create`; Forbidden if
-        the daemon belongs to another user, or its operator has configured no index.
+        Install the packages, or wait until another process has done so. *grew* and errors are those of
+        `Environments.create`; Forbidden if the daemon belongs to another user, or its operator has configured no index.
         """
         owner = _owner(str(self.source.socket))
         if owner != geteuid():
@@ -56,7 +56,7 @@ class WantedPackages:
         if not self.source.egress:
             raise Forbidden("pip reaches no index: `leeward env setup` allows the one that pip has here, or set"
                             " environments_egress in the daemon's configuration to a policy (docs/environments.md)")
-        Environments(self.folder).create(self.name, self.recipe, self.source, Named, lambda _: None)
+        Environments(self.folder).create(self.name, self.recipe, self.source, Named, lambda _: None, grew)
 
 
 def ready(path: str) -> None:
@@ -92,8 +92,12 @@ def wanted_packages(packages: tuple[str, ...], socket: str, status: Mapping[str,
         raise BadReply(f"the daemon's status lacks its environments: {error!r}") from None
 
 
-def with_environment(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[[Mapping[str, Any]], T]) -> T:
-    """The result of *attempt* with *fields* and the environment of *wanted*, which is made if the daemon hasn't it."""
+def with_environment(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[[Mapping[str, Any]], T],
+                     make: Callable[[], None] | None = None) -> T:
+    """
+    The result of *attempt* with *fields* and the environment of *wanted*, which is made if the daemon hasn't it, by *make*
+    in place of `wanted.make`.
+    """
     fields = {**fields, "environment": wanted.name}
     for _ in range(TRIES):
         try:
@@ -101,7 +105,7 @@ def with_environment(fields: Mapping[str, Any], wanted: WantedPackages, attempt:
         except RequestRejected as error:
             if not wanted.lacks(error):
                 raise
-        wanted.make()
+        (make or wanted.make)()
     return attempt(fields)
 
 

@@ -569,20 +569,12 @@ def test_every_view_fits_the_window_and_can_be_touched(window: Window, served: S
             assert [] == small, path
 
 
-def serious(page: Page, name: str) -> dict[str, Any]:
-    """What axe finds serious in what the page shows, called *name*."""
-    from kit.approvals_browser import AXE
-
-    page.evaluate(AXE.read_text())
-    wrong = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
-    return {f"{name}: {each['id']}": [node["html"][:200] for node in each["nodes"][:5]] for each in wrong
-            if each["impact"] in ("serious", "critical")}
-
-
 @pytest.mark.needs("axe")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_any_view(window: Window, served: ServedPage, tmp_path: Path,
                                                scheme: str) -> None:
+    from kit.approvals_browser import serious
+
     views, page, found = populated(served.service, tmp_path), window(scheme=scheme), dict[str, Any]()
     for name, path in views.items():
         page.goto(f"http://127.0.0.1:{served.port}{path}")
@@ -597,6 +589,8 @@ def test_axe_finds_nothing_serious_on_any_view(window: Window, served: ServedPag
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_in_the_dialogs_the_banner_and_the_login(
         window: Window, served: ServedPage, chrome: Browser, scheme: Any) -> None:
+    from kit.approvals_browser import serious
+
     push(served, "a")
     served.app.state.parts.held.seconds = 60.0
     page = window(scheme=scheme)

@@ -1,8 +1,10 @@
 """
-Examples of docs/using.md, docs/sessions.md, docs/agents.md, docs/data-science.md and docs/limits.md work as they stand.
+Examples of SKILL.md and of using.md, sessions.md, agents.md, data-science.md, limits.md and egress.md in docs work as they
+stand.
 
 docs/sandboxes.md, docs/workdir.md and docs/shell.md say what theirs print: test_sandbox_docs.py. The commands of
-README.md and docs/using.md are typed in their order by test_readme.py.
+README.md and docs/using.md are typed in their order by test_readme.py, those of docs/environments.md by
+test_env_command.py. That every other one can be typed is in unit/test_documented_commands.py.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,12 +22,12 @@ import pytest
 
 from kit import packages
 from kit.features import ROOT
+from kit.installing import blocks
 from kit.live_daemon import LiveDaemon, command, environment
 
 PATIENCE_S = 120
-USING, SESSIONS, AGENTS, SCIENCE, LIMITS = (
-    (ROOT / page).read_text() for page in ("docs/using.md", "docs/sessions.md", "docs/agents.md", "docs/data-science.md",
-                                           "docs/limits.md"))
+USING, SESSIONS, AGENTS, SCIENCE, LIMITS, EGRESS = (
+    (ROOT / f"docs/{page}.md").read_text() for page in ("using", "sessions", "agents", "data-science", "limits", "egress"))
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 INDENTED = re.compile(r"^    (\S.*)$", re.MULTILINE)
 
@@ -92,6 +95,28 @@ def test_the_commands_of_the_page_for_agents(daemon: LiveDaemon) -> None:
     assert (0, "1\n") == (first.returncode, first.stdout), first.stderr
     assert 0 == harness.returncode, harness.stderr
     assert "done after 8 calls" in harness.stdout
+
+
+def test_what_a_model_is_told_to_type_prints_what_is_below(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """SKILL.md, in one shell."""
+    rows = blocks(ROOT / "SKILL.md")
+    assert 8 < len(rows)
+    done = ran(daemon, ["sh", "-c", "\n".join(line for line, _ in rows)], tmp_path)
+
+    assert (0, "".join(shown for _, shown in rows)) == (done.returncode, done.stdout), done.stderr
+
+
+def test_a_policys_decisions_are_those_of_the_page(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """With the policy that is above them, but for its secret, whose value this host lacks."""
+    config = re.search(r"```toml\n(\[egress\.build\]\n.*?)```", EGRESS, re.DOTALL)
+    asked = re.search(r"^    \$ (leeward egress test .*)\n((?:    (?:allow|deny) .*\n)+)", EGRESS, re.MULTILINE)
+    assert config is not None
+    assert asked is not None
+    (tmp_path / "c.toml").write_text(re.sub(r"^secrets .*\n", "", config[1], flags=re.MULTILINE))
+    (tmp_path / "c.toml").chmod(0o600)
+    done = ran(daemon, ["sh", "-c", asked[1].replace("egress test", "egress test --config c.toml")], tmp_path)
+
+    assert textwrap.dedent(asked[2]) == done.stdout, done.stderr
 
 
 def test_commands_that_the_questions_name_can_be_typed(daemon: LiveDaemon, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import functools
 import http.server
 import json
 import os
+import re
+import shlex
 import subprocess
 import tempfile
 import threading
@@ -134,6 +136,36 @@ def test_an_index_is_reached_by_its_policy(place: Place) -> None:
 
     assert 0 == place.env("remove", "indexed").returncode
     assert b"0 removed, 1 stay: a daemon has used them" in place.env("prune").stdout
+
+
+@pytest.mark.timeout(300)
+def test_the_commands_of_the_page_on_environments(place: Place) -> None:
+    """In their order, with packages of the same names; another Python's is in test_other_pythons.py."""
+    page = (ROOT / "docs/environments.md").read_text()
+    block = re.search(r"((?:^    leeward .*\n){7})", page, re.MULTILINE)
+    assert block is not None
+    for name, version in (("pandas", "2.2.3"), ("pyarrow", "18.0")):
+        folder = place.wheels / "simple" / name
+        folder.mkdir()
+        wheel(folder, name, version, {f"{name}.py": f"__version__ = '{version}'\n"})
+    printed = list[str]()
+    for line in block[1].splitlines():
+        words = shlex.split(line)[1:]
+        if "--python" in words:
+            continue
+        if "create" in words:  # pip's own index is another one here
+            words += ["--trusted-host", "packages.example.org", "--index-url", f"http://packages.example.org:{place.port}/simple/"]
+        done = place.env(*words[1:]) if "env" == words[0] else place.daemon.run(*words)
+        assert 0 == done.returncode, (line, done)
+        printed.append(done.stdout.decode())
+
+    made, ran, listed, shown, removed, pruned = printed
+    assert "data: 2 packages" in made
+    assert "2.2.3\n" == ran
+    assert "data" in listed
+    assert "pyarrow 18.0" in shown
+    assert "" == removed
+    assert "removed" in pruned
 
 
 @pytest.mark.needs("pip-in-reach")

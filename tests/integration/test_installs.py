@@ -36,7 +36,7 @@ def programs(open_folder: Path) -> Path:
 def url(wheel: Path, open_folder: Path) -> Iterator[str]:
     folder = open_folder / "index"
     folder.mkdir()
-    with installing.index(installing.FOLDER / "wheels", wheel, folder) as url:
+    with installing.index([*(installing.FOLDER / "wheels").glob("*.whl"), wheel], folder) as url:
         yield url
 
 

@@ -1,4 +1,7 @@
-"""Clients of a daemon on another machine: by `leeward serve leeward`, and what keeps its tenants apart."""
+"""
+Clients of a daemon on another machine: by `leeward serve leeward`, by ssh, and what keeps tenants apart. Clients are
+tested twice: over this host's loopback, and with the daemon's side in another network.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,18 @@ import getpass
 import json
 import os
 import random
+import re
 import shutil
 import socket
 import subprocess
 import threading
 import urllib.request
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 
 import leeward
+from kit.far_network import FarNetwork, certificate
 from kit.features import ROOT, SBIN
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from kit.served import Served
@@ -33,19 +38,39 @@ base = "workdir"
 """
 
 
+@pytest.fixture(scope="module", params=["loopback", pytest.param("far", marks=pytest.mark.needs("veth"))])
+def far(request):
+    """The network of the daemon's side; None for this one."""
+    with FarNetwork() if "far" == request.param else nullcontext() as made:
+        yield made
+
+
+#: What is the server's own, whatever network its callers come from.
+HERE = pytest.mark.parametrize("far", ["loopback"], indirect=True)
+
+
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
+def daemon(far, tmp_path_factory):
     folder = tmp_path_factory.mktemp("daemon")
     (folder / "c.toml").write_text(CONFIG)
     (folder / "c.toml").chmod(0o600)
-    with LiveDaemon(folder, "--config", str(folder / "c.toml")) as daemon:
+    with LiveDaemon(folder, "--config", str(folder / "c.toml"), enter=far.enter if far else ()) as daemon:
         yield daemon
 
 
 @pytest.fixture(scope="module")
-def served(daemon, tmp_path_factory):
-    with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "leeward", "e2b", "ports") as found:
-        yield found
+def served(daemon, far, tmp_path_factory):
+    """In another network with TLS, by an authority that this process and its children trust."""
+    folder, options = tmp_path_factory.mktemp("serve"), ["leeward", "e2b", "ports"]
+    with pytest.MonkeyPatch.context() as patched:
+        if far:
+            certificate(folder, f"IP:{far.address}")
+            options += ["--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem")]
+            for name in ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"):
+                patched.setenv(name, str(folder / "ca.pem"))
+        with Served(daemon.socket, folder, *options, far=far) as found:
+            assert found.url.startswith(f"https://{far.address}:" if far else "http://127.0.0.1:")
+            yield found
 
 
 @pytest.fixture
@@ -183,6 +208,7 @@ def other(served):
     return RemoteHost(served.url, served.new_token("other", *quotas))
 
 
+@HERE
 def test_a_tenant_sees_its_own_sandboxes_alone(daemon, host, other):
     """The control: the daemon's own user sees and has them all."""
     with leeward.Sandbox(socket=host) as box, leeward.Sandbox(socket=daemon.socket) as own:
@@ -201,6 +227,7 @@ def test_a_tenant_sees_its_own_sandboxes_alone(daemon, host, other):
             assert str(unknown.value) == str(caught.value)
 
 
+@HERE
 def test_every_operation_about_another_tenants_sandbox_is_refused(host, other):
     from leeward.client.connection import BlockingConnection
     from leeward.wire.requests import OPERATIONS
@@ -227,6 +254,7 @@ _FIELDS = {
 }
 
 
+@HERE
 @pytest.mark.parametrize(("op", "fields"), [
     ("shutdown", {}), ("status", {}), ("egress_log", {}), ("egress_asks", {}), ("recall", {"job": 1}), ("sandbox_dock", {})])
 def test_what_is_the_operators_is_refused(served, op, fields):
@@ -253,6 +281,7 @@ def raw(served, token, *messages):
         return reply.get("error", {}).get("kind", ""), reply
 
 
+@HERE
 def test_profiles_and_policies_are_those_of_the_token(served, other):
     for wrong in ({"profile": "kept"}, {"profile": "shell"}, {"environment": "x"}, {"egress": "x"}):
         assert "bad_request" == raw(served, other.token, {"op": "sandbox_open", **wrong})[0], wrong
@@ -265,6 +294,7 @@ def test_profiles_and_policies_are_those_of_the_token(served, other):
         assert "kept" == box.info()["profile"]
 
 
+@HERE
 def test_quotas_hold(served, other):
     with leeward.Sandbox(socket=other, memory="1G", retry_busy=False) as box, \
             leeward.Client(other, retry_busy=False) as client, client.session() as session:
@@ -278,6 +308,7 @@ def test_quotas_hold(served, other):
             second.shell("true")
 
 
+@HERE
 def test_hostile_bytes_end_their_own_connection_alone(served, host):
     """Messages of random bytes, of text, frames of all sizes, requests whose fields have any type; other clients go on."""
     from websockets.exceptions import ConnectionClosed
@@ -303,10 +334,10 @@ def test_hostile_bytes_end_their_own_connection_alone(served, host):
 
     url, heads = served.url.replace("http", "ws") + "/leeward", {"Authorization": f"Bearer {host.token}"}
     for _ in range(150):
-        with connect(url, additional_headers=heads, proxy=None) as ws, suppress(ConnectionClosed):
+        with connect(url, additional_headers=heads, proxy=None, open_timeout=PATIENCE) as ws, suppress(ConnectionClosed):
             for _ in range(8):
                 ws.send(message() if chance.randrange(50) else "text")
-    with connect(url, additional_headers=heads, proxy=None) as ws:
+    with connect(url, additional_headers=heads, proxy=None, open_timeout=PATIENCE) as ws:
         ws.send(b"\xff" * 8)  # a frame of 4 GiB
         with pytest.raises(ConnectionClosed):
             ws.recv(PATIENCE)
@@ -316,6 +347,7 @@ def test_hostile_bytes_end_their_own_connection_alone(served, host):
         leeward.Sandbox.attach(row["sandbox"], socket=host).close()
 
 
+@HERE
 def test_a_flood_is_paced_and_its_quota_is_given_back(served):
     """So many requests at once as the quota has streams; then there is room again."""
     flooded = RemoteHost(served.url, served.new_token("flood", "--quota", "streams=4", "--quota", "rate=50"))
@@ -331,6 +363,7 @@ def test_a_flood_is_paced_and_its_quota_is_given_back(served):
     asyncio.run(main())
 
 
+@HERE
 def test_a_forged_mark_is_the_callers_own_text(served, host, other):
     """Metadata say whose a sandbox is."""
     mark = {"serve.tenant": "0" * 16}
@@ -339,6 +372,7 @@ def test_a_forged_mark_is_the_callers_own_text(served, host, other):
         assert [] == [row for row in leeward.Sandbox.list(socket=host) if row["sandbox"] == box.id]
 
 
+@HERE
 def test_a_revoked_token_ends_the_connection(served):
     token = served.new_token("short")
     with leeward.Client(served.url, token=token, retry=False) as client:
@@ -355,6 +389,7 @@ def test_a_revoked_token_ends_the_connection(served):
             raise AssertionError("it goes on")
 
 
+@HERE
 def test_both_faces_have_the_same_sandboxes(served, host):
     with leeward.Sandbox(socket=host) as box:
         box.shell("true")
@@ -384,30 +419,53 @@ def test_nodes_package_by_ssh(daemon, ssh):
         node(case, f"{ssh[1]}{daemon.socket}", "", LEEWARD_SSH=ssh[0])
 
 
+#: Of the package's own tests those about this machine's folders and packages, which another machine can't show.
+LOCAL = {"the profile shell: the current folder, the variables, and no secrets",
+         "packages: by the command, and refused where the operator names no index",
+         "a held sandbox ends with its program, unless it was detached"}
+
+
+@pytest.mark.needs("node>=18", "sshd")
+@pytest.mark.parametrize("far", [pytest.param("far", marks=pytest.mark.needs("veth"))], indirect=True)
+@pytest.mark.parametrize(("file", "local"), [("client", set()), ("sandbox", LOCAL)])
+@pytest.mark.timeout(400)
+def test_the_packages_own_tests_from_another_network(daemon, ssh, file, local):
+    env = environment(LEEWARD_TEST_SOCKET=f"{ssh[1]}{daemon.socket}", LEEWARD_TEST_COMMAND=json.dumps(command()),
+                      LEEWARD_SSH=ssh[0])
+    done = subprocess.run(["node", "--test", "--test-reporter=tap", ROOT / f"tests/node/{file}.test.js"], env=env,
+                          capture_output=True, text=True, check=False, timeout=360)
+
+    assert local == set(re.findall(r"^not ok \d+ - (.*)$", done.stdout, re.MULTILINE)), done.stdout[-6000:]
+    assert 10 < len(re.findall(r"^ok \d+", done.stdout, re.MULTILINE))
+
+
 # --- ssh --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def ssh(tmp_path_factory):
+def ssh(far, tmp_path_factory):
     """An sshd of this user's, which lets a key of its own in; gives what LEEWARD_SSH has to be, and the URL."""
     folder = tmp_path_factory.mktemp("ssh")
     for name in ("host", "own"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True, timeout=30)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    (folder / "sshd").write_text(f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nUsePAM no\nStrictModes no\n"
+    address = far.address if far else "127.0.0.1"
+    (folder / "sshd").write_text(f"Port {port}\nListenAddress {address}\nHostKey {folder}/host\nUsePAM no\nStrictModes no\n"
                                  f"AuthorizedKeysFile {folder}/own.pub\nPidFile none\nPermitRootLogin yes\n")
     key = (folder / "host.pub").read_text()
-    (folder / "known").write_text(f"[127.0.0.1]:{port} {key}")
+    (folder / "known").write_text(f"[{address}]:{port} {key}")
     (folder / "config").write_text(f"IdentityFile {folder}/own\nUserKnownHostsFile {folder}/known\nBatchMode yes\n"
                                    "IdentitiesOnly yes\n")
     if not os.geteuid():
         os.makedirs("/run/sshd", 0o755, exist_ok=True)
-    server = subprocess.Popen([shutil.which("sshd", path=SBIN), "-D", "-e", "-f", folder / "sshd"], stderr=subprocess.PIPE)
+    enter = far.enter if far else ()
+    server = subprocess.Popen([*enter, shutil.which("sshd", path=SBIN), "-D", "-e", "-f", folder / "sshd"],
+                              stderr=subprocess.PIPE)
     try:
         assert server.stderr is not None
         assert b"listening on" in (line := server.stderr.readline()), line
-        yield f"ssh -F {folder}/config", f"ssh://{getpass.getuser()}@127.0.0.1:{port}"
+        yield f"ssh -F {folder}/config", f"ssh://{getpass.getuser()}@{address}:{port}"
     finally:
         over_ssh.close()
         server.terminate()

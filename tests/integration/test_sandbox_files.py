@@ -17,6 +17,7 @@ from kit import reactors
 from kit.live_daemon import LiveDaemon, environment, held
 from kit.waiting import poll_until
 from leeward.wire.file_answers import CHUNK
+from leeward_cli import copying
 
 MIB = 1 << 20
 LARGE = 256 * MIB
@@ -222,3 +223,14 @@ def test_the_command_copies_in_out_and_within(daemon: LiveDaemon, box: leeward.S
         assert told in done.stderr
 
 
+
+
+def test_how_much_will_be_copied_is_known_beforehand(box: leeward.Sandbox, tmp_path: Path) -> None:
+    """Of a file or all below a folder, links and FIFOs aside; 0 where it isn't known. The time that is left is by it."""
+    box.files.write("sized/a", bytes(1000))
+    box.files.write("sized/b/c", bytes(500))
+    box.shell("mkfifo sized/fifo; ln -s a sized/link")
+    box.files.download("sized", tmp_path / "sized")
+
+    assert [1000, 1500, 0] == [copying._inside(box, path) for path in ("sized/a", "sized", "no")]
+    assert [1000, 1500, 0] == [copying._outside(str(tmp_path / path)) for path in ("sized/a", "sized", "no")]

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 import leeward
+from kit.far_network import certificate
 from kit.features import ROOT, SBIN
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from kit.served import Served
@@ -74,17 +75,7 @@ def test_the_containers_have_the_socket_and_little_else():
 def certificates(tmp_path_factory):
     """A folder with a certificate for lw.localhost and the names below it, and the authority that has made it."""
     folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*words):
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout")
-    openssl("req", "-x509", *key, "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=a test's")
-    openssl("req", *key, "key.pem", "-out", "csr", "-subj", "/CN=localhost")
-    (folder / "more").write_text("subjectAltName=DNS:localhost,DNS:lw.localhost,DNS:*.lw.localhost\n"
-                                 "basicConstraints=CA:FALSE\n")
-    openssl("x509", "-req", "-in", "csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", "2", "-extfile", "more",
-            "-out", "cert.pem")
+    certificate(folder, "DNS:localhost", "DNS:lw.localhost", "DNS:*.lw.localhost")
     return folder
 
 

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from starlette.applications import Starlette
 
 from kit.approvals_page import PageService
 from leeward.apps.approvals.web.application import application
@@ -33,16 +35,14 @@ ALONE = ["--disable-gpu", "--disable-background-networking", "--disable-componen
          "--disable-dev-shm-usage", "--no-pings", "--mute-audio"]
 
 
-class ServedPage:
+class ServedApp:
     """
     Attributes:
-        service: the service that decides.
         port: the page's port on loopback.
     """
 
-    def __init__(self, service: PageService) -> None:
-        self.service = service
-        self.app = application(service)
+    def __init__(self, app: Starlette) -> None:
+        self.app = app
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         self._socket.listen(128)
@@ -59,6 +59,17 @@ class ServedPage:
     def link(self) -> str:
         """Return a link that logs in, once."""
         return f"http://127.0.0.1:{self.port}/login?token={self.app.state.parts.access.login_token()}"
+
+
+class ServedPage(ServedApp):
+    """
+    Attributes:
+        service: the service that decides.
+    """
+
+    def __init__(self, service: PageService) -> None:
+        self.service = service
+        super().__init__(application(service))
 
 
 @contextmanager
@@ -103,6 +114,14 @@ def other_port() -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def serious(page: Page, name: str) -> dict[str, Any]:
+    """What axe finds serious in what the page shows, called *name*."""
+    page.evaluate(AXE.read_text())
+    wrong = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+    return {f"{name}: {each['id']}": [node["html"][:200] for node in each["nodes"][:5]] for each in wrong
+            if each["impact"] in ("serious", "critical")}
 
 
 def shot(page: Page, name: str) -> None:

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leeward.apps.approvals.carrying.apply import Project, in_project
 from leeward.apps.approvals.carrying.orders import file_request, write_order
+from leeward.apps.approvals.daemon_view import DaemonLook, DaemonView
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, IntakeBounds, NewRequest
 from leeward.apps.approvals.queue.queue import ApprovalQueue
 from leeward.apps.approvals.queue.subjects import branch
@@ -26,7 +27,7 @@ from leeward.apps.approvals.service import ApprovalService
 from leeward.apps.approvals.sync.changes import SyncOutcome
 from leeward.apps.approvals.web.gate import SCOPE_KEY, Credential
 from leeward.apps.audit.record import AuditRecord
-from leeward.errors import BadRequest, ShuttingDown
+from leeward.errors import BadRequest, DaemonAway, ShuttingDown
 
 #: A sandbox that asks without end.
 WIDE = IntakeBounds(pending=100_000, all_pending=100_000, each_minute=1_000_000)
@@ -34,9 +35,24 @@ WIDE = IntakeBounds(pending=100_000, all_pending=100_000, each_minute=1_000_000)
 BASE = "http://127.0.0.1:3700"
 
 
-class PageService(ApprovalService):
-    """A service that carries files out, and whose sandboxes are made up."""
+class ShownDaemon(DaemonView):
+    """
+    Attributes:
+        found: what is seen of a daemon that is made up; None if it is away.
+    """
 
+    found: DaemonLook | None = None
+
+    def look(self) -> DaemonLook:
+        if self.found is None:
+            raise DaemonAway("no daemon answers")
+        return self.found
+
+
+class PageService(ApprovalService):
+    """A service that carries files out, and whose sandboxes and daemon are made up."""
+
+    daemon: ShownDaemon
     rows: Sequence[dict[str, Any]] = (  # of sandboxes
         {"sandbox": "box", "project": "/home/me/project", "age": 75.0, "bridge": True, "fault": "", "git": True,
          "git_fault": "", "sync": {
@@ -92,6 +108,7 @@ def page_service(folder: Path, bounds: IntakeBounds = WIDE) -> Iterator[PageServ
     queue, project = ApprovalQueue(str(folder / "approvals"), bounds=bounds), Project(str(folder / "project"))
     journal = AuditRecord(str(folder / "audit"))
     service = PageService(queue, journal, str(folder / "approvals"), project, socket=str(folder / "none"))
+    service.daemon = ShownDaemon(str(folder / "none"))
     try:
         yield service
     finally:

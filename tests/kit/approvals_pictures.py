@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from leeward.apps.approvals.carrying.orders import (
     push_order,
     write_order,
 )
+from leeward.apps.approvals.daemon_view import DaemonLook, DaemonSample
 from leeward.apps.approvals.queue.approval_request import NewRequest
 from leeward.apps.approvals.queue.subjects import branch, endpoint
 
@@ -75,6 +77,35 @@ _BOX_ROWS = [
          {"path": "Makefile", "kind": "asked", "why": "obeyed on the host by make", "request": 3}]}},
     {"sandbox": "b7xw5e2k9m4q8r3t6y1u0i5o2p", "project": "/home/me/website", "agent": "codex", "age": 65.0,
      "bridge": True, "fault": "", "git": False, "git_fault": "this project has no origin to push to", "sync": None}]
+
+def daemon_look(now: float, text: str = "") -> DaemonLook:
+    """What is seen of a daemon that works; *text* is in the place of each text that a job chooses."""
+    status = {"uptime": 7512.0, "pid": 1, "workers": {"total": 4, "busy": 3}, "queued": 0, "degraded": [], "faults": 0,
+              "jobs": {"done": 18_204, "failed": 12, "refused": 3}, "sessions": 1, "sandboxes": 2, "max_sessions": 8}
+    boxes = [{"sandbox": name, "profile": profile, "egress": egress, "age": age, "processes": count, "asleep": False,
+              "memory_peak": count * 31 << 20, "memory_limit": 512 << 20, "cpu_time": age / 9,
+              "metadata": {text or "for": text or about}} for name, profile, egress, age, count, about in (
+                  (BOX, "approved", "web", 754.0, 4, "settings"),
+                  ("b7xw5e2k9m4q8r3t6y1u0i5o2p", "python", "", 65.0, 1, "plots"))]
+    end = {"kind": "job", "outcome": "finished", "exit_code": 0, "limit": None, "denied": {},
+           "title": text or "tests of sort()"}
+    rows: list[dict[str, Any]] = [{**end, "number": 100 - at, "time": now - 3.0 * at, "job": 18_204 - at,
+                                   "seconds": 0.0004 * (1 + at % 4)} for at in range(5)]
+    rows[1] |= {"outcome": "timed_out", "limit": "time", "seconds": 5.0}
+    rows[3] |= {"outcome": "raised", "exit_code": 1, "error": text or "ValueError"}
+    rows[4] |= {"denied": {"socket": 2}, "title": text or "a program from the web"}
+    rows.append({"number": 1, "time": now - 18, "kind": "sandbox", "sandbox": "m2c8v5n1z7k3j9h4g6f0d2s8a5",
+                 "reason": "lifetime", "detail": text})
+    tried = [{"number": at, "time": now - 8.0 * at, "kind": "sandbox", "job": None, "sandbox": BOX, "user": 1000,
+              "policy": "web", "lease": 1, "try": at, "name": text or name, "address": "", "port": 443, "verdict": verdict,
+              "rule": rule, "reason": reason, "sent": 812, "received": 48_112}
+             for at, (name, verdict, rule, reason) in enumerate((
+                 ("pypi.org", "closed", "pypi.org", ""), ("pypi.org", "allowed", "pypi.org", ""),
+                 ("files.example.net", "denied", "", text or "domain not in allowlist: files.example.net:443")))]
+    samples = [DaemonSample(now - 2.0 * (60 - at), 90 * at + 9 * (at * at % 7), *(
+        (None, None) if at in (20, 21) else (0.0004 + 0.0001 * (at % 5), 0.002 + 0.001 * (at * 7 % 11)))) for at in range(60)]
+    return DaemonLook(status, boxes, rows, tried, samples)
+
 
 _OUTPUT = (b"$ pytest -q\n\x1b[32m......\x1b[0m\x1b[31mF\x1b[0m\x1b[32m....\x1b[0m\n"
            b"\x1b[1m\x1b[31mFAILED\x1b[0m tests/test_settings.py\n"
@@ -144,7 +175,7 @@ def populated(service: PageService, folder: Path) -> dict[str, str]:
     (project / "src/old.py").write_text(BEFORE)
     (project / "logo.png").write_bytes(picture(64, 40, 90))
     (project / "tool").write_text("#!/bin/sh\n")
-    service.rows = _BOX_ROWS
+    service.rows, service.daemon.found = _BOX_ROWS, daemon_look(time.time())
     numbers = {"change": _file(service, "src/settings.py", AFTER.encode(), reason="A reader could see half of the settings.",
                                description="Write the settings file atomically.")}
     service.queue.submit(NewRequest(endpoint("registry.example.org", 443), "connect", sandbox=BOX, asker=AGENT, project=HOME))
@@ -172,7 +203,7 @@ def populated(service: PageService, folder: Path) -> dict[str, str]:
     service.queue.add_rule("network(*.example.com)", "allow")
     service.queue.add_rule("git(main)", "deny", HOME)
     return {"queue": "/queue", "together": f"/together?sandbox={BOX}", "rules": "/rules", "configuration": "/config",
-            "sandboxes": "/sandboxes", "history": "/history",
+            "sandboxes": "/sandboxes", "history": "/history", "daemon": "/daemon",
             **{name: f"/queue/{number}" for name, number in numbers.items()}}
 
 
@@ -196,7 +227,7 @@ def _ran(service: PageService) -> int:
 
 
 #: The views of the documentation.
-PICTURED = ("queue", "change", "together", "push", "command", "rules", "sandboxes", "history")
+PICTURED = ("queue", "change", "together", "push", "command", "rules", "sandboxes", "history", "daemon")
 
 
 def main(folder: Path) -> None:

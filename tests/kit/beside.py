@@ -52,13 +52,13 @@ ONCE = () if os.environ.get("LEEWARD_LONG") else (
     "test_frameworks.py", "test_functions.py", "test_image_services.py", "test_installs.py", "test_kernels_at_random.py",
     "test_kubernetes.py", "test_languages.py", "test_llm.py", "test_mcp.py", "test_mcp_clients.py", "test_moving.py",
     "test_node_client.py", "test_oci_image.py", "test_sandbox_docs.py", "test_sessions_at_random.py", "test_site.py",
-    "test_wire_answers.py")
+    "test_ui.py", "test_wire_answers.py")
 
 #: A variable with files, and folders of files, that he has as well, when another lane has them as root.
 ALSO = "LEEWARD_TESTS_ALSO"
 
 #: A variable with the turn of a whole run, one of TURNS: he has all attacks in each, and a part of the other files.
-TURN, TURNS = "LEEWARD_TESTS_TURN", 3
+TURN, TURNS = "LEEWARD_TESTS_TURN", 5
 
 #: The folders of the tests that are his.
 FOLDERS = ("tests/integration", "tests/escapes")

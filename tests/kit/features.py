@@ -190,6 +190,17 @@ def _sshd() -> Version:
     return ABSENT
 
 
+def _veth() -> Version:
+    """Two network interfaces with a cable, between network namespaces."""
+    name = f"lwp{os.getpid()}"
+    if os.geteuid() or not all(map(shutil.which, ("ip", "nsenter", "openssl"))):
+        return ABSENT
+    made = subprocess.run(["ip", "link", "add", name, "type", "veth"], capture_output=True, check=False, timeout=30)
+    if not made.returncode:
+        subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False, timeout=30)
+    return present(not made.returncode)
+
+
 def _vite() -> Version:
     return present(shutil.which("node") and (ROOT / ".venv-vite/node_modules/vite").exists())
 
@@ -398,6 +409,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "client-smolagents": lambda: _environment("client-smolagents"),  # as the frameworks
     "client-node": _client_node,                      # the same from npm
     "sshd": _sshd,                                    # of openssh-server
+    "veth": _veth,                                    # and root, to make another network
     "vite": _vite,                                    # a dev server, from npm
     "client-mcp": _client_mcp,                        # the conformance suite and the Inspector
     "agent-aider": lambda: present(agent_programs.aider()),  # by LEEWARD_LONG=1 ./dev test: aider-chat

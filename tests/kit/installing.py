@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -64,9 +64,9 @@ class Stranger:
 
 
 @contextlib.contextmanager
-def index(wheels: Path, leeward: Path, folder: Path) -> Iterator[str]:
-    """The URL of an index of *wheels* and of the wheel *leeward*, which are linked into *folder*: a page for each project."""
-    for wheel in (*wheels.glob("*.whl"), leeward):
+def index(wheels: Iterable[Path], folder: Path) -> Iterator[str]:
+    """The URL of an index of *wheels*, which are copied into *folder*: a page for each project."""
+    for wheel in wheels:
         project = folder / re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()
         project.mkdir(exist_ok=True)
         shutil.copy(wheel, project)

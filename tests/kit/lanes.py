@@ -6,7 +6,7 @@ Runs in:   a developer's shell, as `PYTHONPATH=tests python -m kit.lanes [COMMAN
 Tests of a daemon mostly wait for it, so one process leaves most of a processor idle. What computes, compiles, boots or
 runs whole programs, and has no bound on the time of a job, is the second lane. The third begins with the attacks. The
 first lane has everything else; a file that is new is there. Beside the first lane root starts a run of its files and the
-third's by an ordinary user, and beside the second one of its own (kit/beside.py). Each commit has all attacks and a third
+third's by an ordinary user, and beside the second one of its own (kit/beside.py). Each commit has all attacks and a fifth
 of the other files in turn, and with LEEWARD_LONG=1 all.
 
 What needs no more than .venv has runs while COMMAND still does, and is shown at once; the first lane is shown when that
@@ -44,7 +44,7 @@ SECOND = (*(f"tests/integration/test_{name}.py" for name in (
     "cookbook", "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",
     "node_client", "egress_clients", "env_command", "other_pythons", "doc_examples", "sandbox_docs",
     "workdir_javascript", "agent_example", "agent_programs", "agent_options", "approved_example",
-    "approvals_page", "approvals_many", "approvals_service", "approvals_races", "llm",
+    "approvals_page", "ui", "approvals_many", "approvals_service", "approvals_races", "llm",
     "c_client", "faults", "fault_matrix", "kernel_branches", "many_sandboxes", "soak", "tidied_groups")), "tests/vm")
 
 #: What runs beside both, so that few tests of a bounded time are beside another one. Its files even out the lanes' times.

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -85,16 +85,17 @@ class LiveDaemon:
     Args:
         descriptors: the daemon's hard limit on descriptors; 0 for the limit of the tests.
         build: the modules that prepare the daemon, which is then a test build: daemon_build.py.
+        enter: the beginning of its command line, which may take it elsewhere.
     """
 
     def __init__(self, folder: Path, *options: str, env: Mapping[str, str] | None = None, descriptors: int = 0,
-                 build: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+                 build: Mapping[str, Mapping[str, Any]] | None = None, enter: Sequence[str] = ()) -> None:
         self.socket = folder / "leeward.sock"
         self.log: list[dict[str, Any]] = []
         self._told = threading.Condition()
         self._over = False
         self._group = _group_of_its_own()
-        enter = ["sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', self._group] if self._group else []
+        enter = [*enter, "sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', self._group] if self._group else [*enter]
         if descriptors:
             enter += ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors)]
         env, program = dict(env or {}), PROGRAM

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
+from kit.far_network import FarNetwork
 from kit.live_daemon import PATIENCE, command, environment
 
 
@@ -24,12 +25,15 @@ class Served:
     The server, from ready to its end.
 
     Attributes:
-        url: where it listens.
+        url: where it listens; on this host's loopback, unless that is in a *far* network.
         token: of the tenant `one`.
     """
 
-    def __init__(self, daemon_socket: Path, folder: Path, *arguments: str, **env: str) -> None:
+    def __init__(self, daemon_socket: Path, folder: Path, *arguments: str, far: FarNetwork | None = None,
+                 **env: str) -> None:
         self.socket, self._arguments, self._env = daemon_socket, arguments, env
+        self._enter: tuple[str, ...] = far.enter if far else ()
+        self._address = far.address if far else "127.0.0.1"
         self.tokens = folder / "tokens" / "serve.json"
         self.token = self.new_token("one")
 
@@ -48,9 +52,9 @@ class Served:
 
     def __enter__(self) -> Served:
         self.process = subprocess.Popen(
-            command("serve", "--listen", "127.0.0.1:0", "--tokens", str(self.tokens), "--socket", str(self.socket),
-                    *self._arguments), env=environment(**self._env), stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, text=True, start_new_session=True)
+            [*self._enter, *command("serve", "--listen", f"{self._address}:0", "--tokens", str(self.tokens),
+                                    "--socket", str(self.socket), *self._arguments)],
+            env=environment(**self._env), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
         assert self.process.stderr is not None
         line = self.process.stderr.readline()
         assert " at http" in line, line + self.process.stderr.read()
@@ -80,7 +84,8 @@ class Served:
     def asked(self, method: str, path: str, body: object = None, token: str | None = None,
               **headers: str) -> Iterator[http.client.HTTPResponse]:
         """The answer to a request, before its body is read; `token` "" sends none."""
-        connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE)
+        by = http.client.HTTPSConnection if self.url.startswith("https:") else http.client.HTTPConnection
+        connection = by(*self.address, timeout=PATIENCE)
         sent = {"X-API-KEY": self.token if token is None else token, **{
             name.replace("_", "-"): value for name, value in headers.items()}}
         if not sent["X-API-KEY"]:

@@ -34,6 +34,7 @@ from leeward.apps.approvals.carrying.carrying import OnOutput, OrderCarrier, Run
 from leeward.apps.approvals.carrying.detail import command_in, content_of, detail_of, part_of, pushed_of
 from leeward.apps.approvals.carrying.orders import EXEC_S, command_order, unpacked
 from leeward.apps.approvals.carrying.settings import ServiceSettings
+from leeward.apps.approvals.daemon_view import DaemonView
 from leeward.apps.approvals.git.git_host import GitStore
 from leeward.apps.approvals.git.pushed_changes import PushedChanges
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, Resolution
@@ -65,6 +66,7 @@ class ApprovalService:
         started: seconds since the epoch.
         ends: *until* in seconds of `time.monotonic`, which changes of the clock don't move; None for no end.
         port: of the page on 127.0.0.1; None for no page.
+        daemon: what the page shows of the daemon.
         answering: returns the answering function of a sandbox's bridge, by the sandbox's id; set by `serving` before
             the first sandbox is opened.
     """
@@ -75,6 +77,7 @@ class ApprovalService:
         self.started = time.time()
         self.ends = None if until is None else time.monotonic() + until - self.started
         self.port: int | None = None
+        self.daemon = DaemonView(socket)
         self.answering: Callable[[str], Answering] | None = None
         self._at_stop = list[Callable[[], None]]()
         self._runs, self._settings = RunBook(), ServiceSettings(folder, queue)

@@ -10,7 +10,7 @@ import pytest
 
 from leeward.client import blocking
 from leeward.client.egress_asks import EgressAsk
-from leeward_cli import denied_hosts, egress_log
+from leeward_cli import denied_hosts
 from leeward_cli.denied_hosts import DeniedHosts
 
 
@@ -32,7 +32,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         def pages(self, _follow: bool, after: int = 0) -> Iterator[list[dict[str, Any]]]:
             yield [each for each in found if each["number"] > after]
 
-    monkeypatch.setattr(egress_log, "decisions", lambda _path: Log())
+    monkeypatch.setattr(denied_hosts, "decisions", lambda _path: Log())
     return found
 
 

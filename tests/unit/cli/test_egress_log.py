@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from leeward.client.daemon_rows import RowLog, subject_of
 from leeward.egress.policy import Decision, Request, decide
 from leeward.egress.tenancy import unanswered
 from leeward.errors import BadRequest
 from leeward.spec.egress_policy import parse_policy
 from leeward_cli import egress_log
-from leeward_cli.egress_log import line, matches, names, subject_of, would_allow
+from leeward_cli.egress_log import line, names, would_allow
+from leeward_cli.terminal_rows import matches
 
 
 def row(**more: Any) -> dict[str, Any]:
@@ -115,7 +117,7 @@ def _denied(request: Request, decision: Decision) -> dict[str, Any]:
 
 def test_names_are_written_through_no_link_of_a_sandboxs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file may lie in the project, which the agent has written."""
-    monkeypatch.setattr(egress_log.RowLog, "rows", lambda self: [])
+    monkeypatch.setattr(RowLog, "rows", lambda self: [])
     victim, link, fifo, file = (tmp_path / name for name in ("victim", "link", "fifo", "file"))
     victim.write_text("mine")
     link.symlink_to(victim)

@@ -19,7 +19,7 @@ FILE = '"print(1)"\n\n{"id": "a", "code": "2", "timeout": 3}\n{"code": "4"}\n'
 
 def read(text: str, known: set[tuple[object, str]] | None = None) -> tuple[list[dict[str, object]], list[object]]:
     jobs = _Jobs(io.StringIO(text), known or set())
-    return list(jobs), [name["id"] for _, name in sorted(jobs.names.items())]
+    return list(jobs), [name["id"] for _, (_, name) in sorted(jobs.names.items())]
 
 
 def test_a_line_is_code_or_an_object() -> None:
@@ -40,9 +40,9 @@ def test_what_has_a_result_is_not_run_again(tmp_path: Path) -> None:
     jobs = _Jobs(io.StringIO(FILE), set())
     list(jobs)
     with _Results(path) as results:
-        results.add({**jobs.names[0], "outcome": "finished"})
-        results.add({**jobs.names[1], "refused": "busy"})
-        results.add({**jobs.names[2], "outcome": "raised"})
+        results.add({**jobs.names[0][1], "outcome": "finished"})
+        results.add({**jobs.names[1][1], "refused": "busy"})
+        results.add({**jobs.names[2][1], "outcome": "raised"})
     with open(path, "a", encoding="utf-8") as file:
         file.write('{"id": ')
     changed = FILE.replace('"4"', '"5"')
@@ -83,9 +83,15 @@ def test_the_bar_is_for_terminals(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("TERM", "xterm")
     (tmp_path / "f").write_text("x" * 10)
     with open(tmp_path / "f", encoding="utf-8") as lines:
-        lines.read(5)
         bar = _Bar(lines)
+        bar.passed, bar._began = 5, bar._began - 60
         bar.show(MapProgress(3, 1, None))
         bar.end()
-    assert b"#" * 30 + b"] 3 jobs, 1 refused" in said[0]
+    assert b"[" + b"#" * 12 + b" " * 12 + b"] 3 jobs, 1 refused, 0/s, 1:00 left" in said[0]
     assert b"\r\x1b[K" == said[1]
+
+
+def test_a_job_counts_with_the_lines_that_were_left_out_before_it() -> None:
+    jobs = _Jobs(io.StringIO('\n"1"\n\n\n"ä"\n'), set())
+    assert 2 == len(list(jobs))
+    assert [5, 7] == [size for size, _ in jobs.names.values()]

@@ -86,6 +86,23 @@ def test_a_short_task_has_no_progress_line(monkeypatch: pytest.MonkeyPatch) -> N
         assert b"" == read(screen)
 
 
+def test_lines_of_others_are_above_the_line() -> None:
+    """It isn't drawn behind a half one."""
+    with terminal() as screen, progress.Progress("installing") as line:
+        read(screen, b" s")
+        line.above(progress._write, b"Collecting")
+        read(screen, b"Collecting")
+        line.above(progress._write, b" numpy\n")
+        shown = read(screen, b" s")
+    assert shown.startswith(b" numpy\r\n\r\x1b[Kleeward: installing: ")
+
+
+@pytest.mark.parametrize(("total", "shown"), [
+    (0, "6.0 MiB, 2.0 MiB/s"), (12 << 20, f"[{'#' * 12}{' ' * 12}] 6.0 of 12.0 MiB, 2.0 MiB/s, 0:03 left")])
+def test_an_amount_has_a_rate_and_the_time_left_where_all_is_known(total: int, shown: str) -> None:
+    assert shown == progress.amount(6 << 20, total, 3.0)
+
+
 def test_files_are_counted_with_their_bytes() -> None:
     """In either direction, each when its last piece has come."""
     class Box:
@@ -101,6 +118,14 @@ def test_files_are_counted_with_their_bytes() -> None:
     counted.ask("file_write", {"path": b"x", "data": bytes(1 << 19), "more": True, "next": 7})
     counted.ask("file_write", {"path": b"x", "data": bytes(1 << 19), "more": False})
     assert counted.text().startswith("2 files, 3.0 MiB, ")
+
+    asked = list[int]()
+    known = progress.Counted(Box(), lambda: asked.append(1) or 4 << 20)  # type: ignore[func-returns-value]
+    known.ask("file_read", {"path": b"x"})
+    assert not asked  # a short copy costs nothing more
+    assert f"1 files, [{'#' * 6}{' ' * 18}] 1.0 of 4.0 MiB, " in known.text()
+    assert "of 4.0 MiB" in known.text()
+    assert [1] == asked
 
 
 @pytest.mark.parametrize(("share", "seconds", "shown"), [

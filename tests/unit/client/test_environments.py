@@ -163,11 +163,12 @@ def test_a_folders_size(tmp_path: Path) -> None:
 
 def test_a_watch_stops_a_creation_beyond_its_bound(tmp_path: Path) -> None:
     """Once, and not at all where it ends before."""
-    called = threading.Event()
-    with SizeWatch(str(tmp_path), 1000, called.set) as watch:
+    called, sizes = threading.Event(), list[int]()
+    with SizeWatch(str(tmp_path), 1000, called.set, sizes.append) as watch:
         (tmp_path / "file").write_bytes(bytes(2000))
         assert called.wait(PATIENCE_S)
     assert watch.over
+    assert sizes[-1] > 1000
     with SizeWatch(str(tmp_path), 1 << 20, called.clear) as watch:
         pass
     assert (False, True) == (watch.over, called.is_set())

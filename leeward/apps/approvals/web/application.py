@@ -19,32 +19,52 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 import leeward
+from leeward.apps.approvals.daemon_view import DaemonView
 from leeward.apps.approvals.service import ApprovalService
-from leeward.apps.approvals.web import api, pages  # noqa: F401  # they declare routes
+from leeward.apps.approvals.web import api, daemon_page, pages  # noqa: F401  # they declare routes
 from leeward.apps.approvals.web.feed import LiveFeed
 from leeward.apps.approvals.web.gate import SAFE, PageAccess, WebGate
 from leeward.apps.approvals.web.held import HeldDecisions
-from leeward.apps.approvals.web.http_call import WebCall, WebParts, answered
+from leeward.apps.approvals.web.http_call import PageFrame, PageParts, WebCall, WebParts, answered
 from leeward.apps.approvals.web.routes import ROUTES, Row, WebField, WebRoute, route
 from leeward.apps.approvals.web.websocket import live
 from leeward.base.dataclass import MISSING
 
 #: The module has imported whatever declares routes, so its ROUTES are all of them.
-__all__ = ["ROUTES", "application"]
+__all__ = ["ROUTES", "application", "viewing"]
+
+#: The pages of who decides, and those of `leeward ui`, none of whose routes changes anything.
+DECIDING = PageFrame({"/queue": "Queue", "/rules": "Rules", "/config": "Configuration", "/sandboxes": "Sandboxes",
+                      "/history": "History", "/daemon": "Daemon"}, "leeward approvals page", decides=True)
+VIEWING = PageFrame({"/daemon": "Daemon"}, "leeward ui")
+VIEWED = ("home", "daemon_page", "login_page", "static_file")
 
 
 def application(service: ApprovalService, access: PageAccess | None = None, feed: LiveFeed | None = None) -> Starlette:
     """The app that serves *service*; its `state.parts` is the WebParts."""
-    parts = WebParts(service, access or PageAccess(), feed or LiveFeed(service.queue), HeldDecisions(service.queue))
+    parts = WebParts(frame=DECIDING, access=access or PageAccess(), daemon=service.daemon, service=service,
+                     feed=feed or LiveFeed(service.queue), held=HeldDecisions(service.queue))
     service.subscribe_stop(parts.held.close)
     service.subscribe_output(parts.feed.output)
 
     async def look_on(socket: WebSocket) -> None:
         await live(parts, socket)
 
-    routes: list[BaseRoute] = [
-        WebSocketRoute(route.path, look_on) if route.method == "WEBSOCKET" else
-        Route(route.path, answered(parts, route), methods=[route.method], name=route.name) for route in ROUTES]
+    return _behind_gate(parts, [
+        WebSocketRoute(route.path, look_on) if route.method == "WEBSOCKET" else _route(parts, route) for route in ROUTES])
+
+
+def viewing(daemon: DaemonView, access: PageAccess) -> Starlette:
+    """The app of `leeward ui`, which has the routes of VIEWED alone; its `state.parts` is the PageParts."""
+    parts = PageParts(frame=VIEWING, access=access, daemon=daemon)
+    return _behind_gate(parts, [_route(parts, route) for route in ROUTES if route.name in VIEWED])
+
+
+def _route(parts: PageParts, route: WebRoute) -> Route:
+    return Route(route.path, answered(parts, route), methods=[route.method], name=route.name)
+
+
+def _behind_gate(parts: PageParts, routes: list[BaseRoute]) -> Starlette:
     app = Starlette(routes=routes, middleware=[Middleware(WebGate, access=parts.access)],
                     exception_handlers={HTTPException: _no_route, Exception: _failed})
     app.router.redirect_slashes = False

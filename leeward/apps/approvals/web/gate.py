@@ -45,7 +45,7 @@ HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
-        "require-trusted-types-for 'script'; trusted-types leeward"),
+        "require-trusted-types-for 'script'; trusted-types leeward leeward-daemon"),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     # Not no-referrer: a form would come with the origin "null".

@@ -17,6 +17,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from leeward.apps.approvals.daemon_view import DaemonView
 from leeward.apps.approvals.service import ApprovalService
 from leeward.apps.approvals.web.blocking_calls import in_thread_of
 from leeward.apps.approvals.web.bodies import MOST_BODY, BodyReader, form_fields, json_fields
@@ -45,25 +46,51 @@ _log = logging.getLogger("leeward.apps.approvals")
 
 
 @dataclass(frozen=True, slots=True)
-class WebParts:
+class PageFrame:
+    """What is around each page."""
+
+    tabs: Mapping[str, str]  # their names by their paths; the first one is home
+    login: str  # the command that prints a login link
+    decides: bool = False  # whether there is something to decide
+
+    @property
+    def home(self) -> str:
+        return next(iter(self.tabs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageParts:
+    """What all routes share that only show."""
+
+    frame: PageFrame
+    access: PageAccess
+    daemon: DaemonView
+    bodies: BodyReader = field(default_factory=BodyReader)
+    calls: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebParts(PageParts):
     """What all routes share."""
 
     service: ApprovalService
-    access: PageAccess
     feed: LiveFeed
     held: HeldDecisions
-    bodies: BodyReader = field(default_factory=BodyReader)
-    calls: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     syncing: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
 class WebCall:
-    parts: WebParts
+    shared: PageParts
     request: Request
     credential: Credential | None  # the caller; None only on routes for anyone
     session: BrowserSession | None  # of a browser; None for other callers
     fields: Mapping[str, Any]  # of the body's object or form
+
+    @property
+    def parts(self) -> WebParts:
+        assert isinstance(self.shared, WebParts), "a route that needs the service"
+        return self.shared
 
     @property
     def service(self) -> ApprovalService:
@@ -94,7 +121,7 @@ class WebCall:
         return int(self.request.path_params["id"])
 
 
-def answered(parts: WebParts, route: WebRoute) -> Callable[[Request], Awaitable[Response]]:
+def answered(parts: PageParts, route: WebRoute) -> Callable[[Request], Awaitable[Response]]:
     """
     The endpoint of a route: checks the caller, the body and the fields, and calls the handler. For a page's call
     without a session the answer redirects to /login.
@@ -127,7 +154,7 @@ def answered(parts: WebParts, route: WebRoute) -> Callable[[Request], Awaitable[
             problem = problem_of(error)
             if problem.status == 500:
                 _log.exception("%s failed", request.url.path)
-            return _reply_to(problem, request, route.page)
+            return _reply_to(problem, request, route.page, parts.frame)
         finally:
             if caller:
                 parts.calls[caller] -= 1
@@ -136,7 +163,7 @@ def answered(parts: WebParts, route: WebRoute) -> Callable[[Request], Awaitable[
     return answer
 
 
-async def _fields(parts: WebParts, request: Request, caller: str, most: int) -> Mapping[str, Any]:
+async def _fields(parts: PageParts, request: Request, caller: str, most: int) -> Mapping[str, Any]:
     if request.method in SAFE:
         return {}
     body = await parts.bodies.read(request, caller, most)
@@ -154,12 +181,12 @@ def is_csrf(session: BrowserSession, given: object) -> bool:
     return isinstance(given, str) and hmac.compare_digest(given.encode("utf-8", "replace"), session.csrf.encode())
 
 
-def _reply_to(problem: WebProblem, request: Request, page: bool) -> Response:
+def _reply_to(problem: WebProblem, request: Request, page: bool, frame: PageFrame) -> Response:
     if not page:
         return JSONResponse(problem.body, problem.status, problem.headers)
     if problem.status == 401:
         return RedirectResponse("/login", 303)
     from leeward.apps.approvals.web.rendering import draw  # of the extra `web`: 40 ms
 
-    values = {"problem": problem, "tab": "", "pending": 0, "session": request.scope.get(SESSION_KEY)}
+    values = {"problem": problem, "frame": frame, "tab": "", "pending": 0, "session": request.scope.get(SESSION_KEY)}
     return draw("problem.html", values, problem.status, problem.headers)

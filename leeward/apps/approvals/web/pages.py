@@ -49,22 +49,25 @@ ANSWERS = ("approve", "deny", "always-allow", "always-deny", "profile")
 LISTED = {"category": WebField(one_of(("", *CATEGORIES), f"one of {', '.join(CATEGORIES)}"), "of them", ""),
           "after": WebField(whole(), "the id of the last one of the page before", 0)}
 
-_STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_STATIC = {"page.css": "text/css", "page.js": "text/javascript", "daemon.js": "text/javascript",
+           "icon.svg": "image/svg+xml"}
 
 
 async def common(call: WebCall, tab: str) -> dict[str, Any]:
-    """The values that every page shows."""
+    """The values that every page shows; without a service those of one that only shows."""
+    if not call.shared.frame.decides:
+        return {"frame": call.shared.frame, "tab": tab, "session": call.session, "now": time.time()}
     status = await in_thread(call.service.status)
-    return {"tab": tab, "session": call.session, "counts": status["pending_by_category"],
+    return {"frame": call.shared.frame, "tab": tab, "session": call.session, "counts": status["pending_by_category"],
             "pending": status["pending"], "now": time.time(),
             "status": status, "categories": CATEGORIES, "held": call.parts.held.all(),
             "said": call.request.query_params.get("said", "")[:20],
             "about": call.request.query_params.get("about", "")[:20]}
 
 
-@route("GET", "/", "Leads to the queue.", page=True)
+@route("GET", "/", "Leads to the first tab.", page=True)
 async def home(call: WebCall) -> Response:
-    return RedirectResponse("/queue", 303)
+    return RedirectResponse(call.shared.frame.home, 303)
 
 
 async def _listed(call: WebCall, category: str, after: int) -> dict[str, Any]:
@@ -116,7 +119,7 @@ async def request_page(call: WebCall, category: str, after: int) -> Response:
     return draw("queue.html", values | await _listed(call, category, after))
 
 
-async def _or_why(found: Awaitable[Value], otherwise: Value) -> tuple[Value, str]:
+async def or_why(found: Awaitable[Value], otherwise: Value) -> tuple[Value, str]:
     """What *found* gives and "", or *otherwise* and why it fails."""
     try:
         return await found, ""
@@ -130,14 +133,14 @@ async def _shown(call: WebCall, request: ApprovalRequest) -> dict[str, Any]:
     is_full, commit = "full" in query, query.get("commit", "")[:64]
     detail, why = dict[str, Any](), ""
     if request.status == "pending" or request.stage in ("due", "applying"):
-        detail, why = await _or_why(in_slow_thread("", functools.partial(
+        detail, why = await or_why(in_slow_thread("", functools.partial(
             call.service.detail, whole=is_full), request.id), {})
     run = None
     if request.category in ("exec", "packages") and request.stage:
         run = await in_slow_thread("", call.service.run, request.id)
     pushed = None
     if detail.get("kind") == "push":
-        pushed, why = await _or_why(in_slow_thread("", call.service.pushed, request.id, commit), None)
+        pushed, why = await or_why(in_slow_thread("", call.service.pushed, request.id, commit), None)
     changes = await in_slow_thread("", _views, request, detail, pushed, commit, is_full)
     return {"title": subject_title(request.subject), "title_of": subject_title, "detail": detail, "why": why,
             "changes": changes, "hunks": len(detail.get("hunks", ())), "run": run, "rule": _rule_of(request),
@@ -311,7 +314,7 @@ async def mode_form(call: WebCall, category: str, mode: str) -> Response:
 
 @route("GET", "/config", "The configuration.", page=True)
 async def config_page(call: WebCall) -> Response:
-    found, why = await _or_why(in_thread(call.service.config), {})
+    found, why = await or_why(in_thread(call.service.config), {})
     proposals = await in_thread(call.service.queue.pending, MOST_LISTED, 0, "sandbox")
     return draw("config.html", await common(call, "config") | {
         "config": [(name, f"{value:g}" if isinstance(value, float) else str(value)) for name, value in found.items()],
@@ -331,7 +334,7 @@ async def config_form(call: WebCall, key: str, value: str) -> Response:
 
 @route("GET", "/sandboxes", "The sandboxes that can ask.", page=True)
 async def sandboxes_page(call: WebCall) -> Response:
-    found, why = await _or_why(in_slow_thread("", call.service.sandboxes), [])
+    found, why = await or_why(in_slow_thread("", call.service.sandboxes), [])
     runs = await in_thread(call.service.runs)
     return draw("sandboxes.html", await common(call, "sandboxes") | {"sandboxes": found, "runs": runs[:50], "why": why})
 
@@ -339,7 +342,7 @@ async def sandboxes_page(call: WebCall) -> Response:
 @route("GET", "/history", "What was decided, and the record.", page=True)
 async def history_page(call: WebCall) -> Response:
     recent = [each for each in await in_thread(call.service.queue.recent, 200) if each.status != "pending"]
-    lines, why = await _or_why(in_slow_thread("", call.service.audit, 100), [])
+    lines, why = await or_why(in_slow_thread("", call.service.audit, 100), [])
     return draw("history.html", await common(call, "history") | {
         "recent": recent, "lines": lines, "why": why, "title_of": subject_title})
 
@@ -348,11 +351,12 @@ async def history_page(call: WebCall) -> Response:
 async def login_page(call: WebCall) -> Response:
     token = call.request.query_params.get("token", "")
     # HEAD, by which a program may look ahead, doesn't use the link up.
-    cookie = call.parts.access.log_in(token) if token and call.request.method == "GET" else None
+    frame, access = call.shared.frame, call.shared.access
+    cookie = access.log_in(token) if token and call.request.method == "GET" else None
     if cookie is None:
-        return draw("login.html", {"tab": "", "session": None, "is_used": bool(token), "is_in": False},
+        return draw("login.html", {"frame": frame, "tab": "", "session": None, "is_used": bool(token), "is_in": False},
                     403 if token else 200)
-    made = draw("login.html", {"tab": "", "session": None, "is_used": False, "is_in": True})
+    made = draw("login.html", {"frame": frame, "tab": "", "session": None, "is_used": False, "is_in": True})
     # Without Max-Age the cookie ends with the browser. Not Secure, since there is no TLS on loopback.
     made.set_cookie(cookie_name(call.request.scope["server"][1]), cookie, httponly=True, samesite="strict", path="/")
     return made

@@ -341,7 +341,7 @@
     b: () => { const bulk = one("#bulk"); if (bulk) { bulk.open = true; one("button", bulk).focus(); } },
     Enter: () => { const shown = article(); if (shown && one("#list")) location.assign(`/queue/${shown.dataset.id}`); },
   };
-  ["/queue", "/rules", "/config", "/sandboxes", "/history"].forEach((path, at) => { KEYS[at + 1] = () => location.assign(path); });
+  all(".tabs a").forEach((tab, at) => { KEYS[at + 1] = () => location.assign(tab.href); });
 
   document.addEventListener("keydown", (event) => {
     const on = event.target;

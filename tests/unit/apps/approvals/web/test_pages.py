@@ -11,10 +11,11 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from kit.approvals_page import PageService, browser, fill, page_service
+from kit.approvals_pictures import daemon_look
 from kit.waiting import poll_until
 from leeward.apps.approvals.queue.approval_request import NewRequest
 from leeward.apps.approvals.queue.subjects import branch, endpoint, invocation
-from leeward.apps.approvals.web.application import application
+from leeward.apps.approvals.web.application import DECIDING, application
 from leeward.apps.approvals.web.gate import HEADERS
 from leeward.apps.approvals.web.rendering import drawn
 
@@ -142,7 +143,7 @@ def test_files_of_a_run_are_decided_together(window: tuple[TestClient, str], app
     "/together?sandbox=box", "/queue",
     "/queue/1", "/queue/1?full=1", "/queue/2", "/queue/3", "/queue/4", "/queue/5", "/queue?part=list",
     "/queue/1?part=detail", "/history", "/config", "/rules", "/queue?said=%3Cscript%3E&about=%3Cscript%3E",
-    "/sandboxes"])
+    "/sandboxes", "/daemon", "/daemon?part=now"])
 def test_c330_no_text_of_a_request_becomes_html(window: tuple[TestClient, str], service: PageService,
                                                 path: str) -> None:
     client, _ = window
@@ -154,6 +155,7 @@ def test_c330_no_text_of_a_request_becomes_html(window: tuple[TestClient, str], 
     service.submit_exec(f"echo {STRANGE}", reason=STRANGE, sandbox="box")
     service.write("<b>.py", f"# {STRANGE}\nx = \"{STRANGE}\"\n", description=STRANGE)
     service.queue.decide([2], False, "cli")
+    service.daemon.found = daemon_look(1.0, STRANGE)
 
     shown = client.get(path).text
 
@@ -206,12 +208,12 @@ def test_a_page_says_that_its_request_is_stale_decided_or_gone(window: tuple[Tes
 def test_every_style_and_script_is_served_by_the_service(window: tuple[TestClient, str], service: PageService) -> None:
     client, _ = window
     service.write("a.py", "if 1: pass\n")
-    for path in ("/queue", "/rules", "/config", "/sandboxes", "/history", "/login"):
+    for path in ("/queue", "/rules", "/config", "/sandboxes", "/history", "/daemon", "/login"):
         shown = client.get(path).text
-        assert set(re.findall(r'(?:src|href)="(?!/queue|/rules|/config|/sandboxes|/history|#|\?)([^"]*)"', shown)) <= {
-            "/static/page.css", "/static/page.js", "/static/icon.svg"}
+        assert set(re.findall(r'(?:src|href)="(?!/(?:queue|rules|config|sandboxes|history|daemon)|#|\?)([^"]*)"', shown)) <= {
+            "/static/page.css", "/static/page.js", "/static/daemon.js", "/static/icon.svg"}
         assert not re.search(r"<script(?! src)|<style| style=| on[a-z]+=|javascript:", shown)
-    for name in ("page.css", "page.js", "icon.svg"):
+    for name in ("page.css", "page.js", "daemon.js", "icon.svg"):
         text = client.get(f"/static/{name}").text
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
         assert "https://" not in text
@@ -219,7 +221,7 @@ def test_every_style_and_script_is_served_by_the_service(window: tuple[TestClien
 
 
 def test_a_template_escapes_every_value() -> None:
-    shown = drawn("problem.html", {"problem": Told, "tab": STRANGE, "pending": 0, "session": None})
+    shown = drawn("problem.html", {"problem": Told, "frame": DECIDING, "tab": STRANGE, "pending": 0, "session": None})
 
     assert "<script>" not in shown
     assert "\u202e" not in shown
@@ -240,7 +242,7 @@ def test_an_incomplete_record_is_reported_on_every_page_and_in_status(tmp_path: 
         assert 303 == done.status_code
         poll_until(lambda: service.journal.lost, "the writer's thread")
 
-        for path in ("/queue", "/rules", "/config", "/sandboxes", "/history"):
+        for path in ("/queue", "/rules", "/config", "/sandboxes", "/history", "/daemon"):
             assert "The record lacks 1 line:" in client.get(path).text, path
         found = client.get("/api/status").json()
         assert (1, True) == (found["lost"], bool(found["trouble"]))
