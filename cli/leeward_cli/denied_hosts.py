@@ -48,7 +48,7 @@ class DeniedHosts:
 
     def _follow_asks(self) -> None:
         """Look at what waits. A client that waits for that would count as one that answers."""
-        from leeward.client.blocking import Client
+        from leeward.client.blocking import Client  # who asks nobody needs none
 
         told, last = set[str](), 0
         with contextlib.suppress(LeewardError, OSError), Client(socket=self._path, retry=False) as client:

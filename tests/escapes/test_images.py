@@ -249,6 +249,7 @@ def test_c569_cannot_lead_a_mount_elsewhere(daemon: LiveDaemon, outside: Path, t
     with control():
         (tmp_path / "link").symlink_to(shown)
         (tmp_path / "link/new").mkdir()
+        assert (shown / "new").is_dir()
         (shown / "new").rmdir()
     for target in ("/data/7", "/data/7/new", "/work", "/work/new", "/up/new", "/file", "/file/new"):
         with (pytest.raises(leeward.LeewardError, match="a link or a file of the image"),

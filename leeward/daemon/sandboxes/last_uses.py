@@ -18,7 +18,7 @@ from leeward.errors import Busy, told
 
 
 class LastUses:
-    costs = "nothing"
+    costs = "session"
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
@@ -54,7 +54,12 @@ class LastUses:
             if gone is not None:
                 self._reactor.barrier.call(gone, number)
 
+    def broken(self, _error: Exception) -> None:
+        """For the barrier: what is watched counts as in use from now on."""
+        self.close()
+
     def close(self) -> None:
+        self._gone.clear()
         queue, self._queue = self._queue, -1
         if queue >= 0:
             in_any_case(lambda: self._reactor.forget(queue), lambda: os.close(queue))

@@ -23,7 +23,7 @@ from leeward.spec.stored import Manifest, Named, Recipe, built_path, packages_na
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environments:
     """pip installs one file, without a sandbox."""
     def install(path: str, recipe: Recipe, source: PackageSource, said: object, check: object,
-                room: int) -> dict[str, str]:
+                room: int, grew: object) -> dict[str, str]:
         if "bad" in recipe.requirements:
             raise BuildFailed("pip failed")
         Path(path, "lib", "package.py").write_text("1\n")

@@ -173,7 +173,8 @@ def test_a_pool_that_ended_while_folders_were_opened_gives_no_worker(table: Tabl
 
     monkeypatch.setattr(sandbox_calls, "FolderOpening", Opening)
     pools = [HostPool(table.reactor, most=0), table.pool]
-    spec = SimpleNamespace(environment={}, seal=None, executable="", cwd="", view=SandboxTerms(Launch()).view)
+    spec = SimpleNamespace(environment={}, seal=None, executable="", cwd="", plays_root=False,
+                           view=SandboxTerms(Launch()).view)
     table.server.place = lambda _key: SimpleNamespace(  # type: ignore[assignment,return-value]  # as far as it is asked
         pool=pools[0], spec=spec, settings=SimpleNamespace(limits=Limits()),
         confinement=SimpleNamespace(degraded=()))
