@@ -369,7 +369,7 @@ def test_c368_a_file_that_grows_while_it_is_applied_cannot_fill_the_host(
     project, large, written = place / "project", 200 << 20, list[int]()
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
         box.shell("echo small >grows")
-        fetch, read = applying.Applying._fetch, leeward.client.overlay.Overlay._read
+        fetch, read = applying.Applying._fetch, leeward.client.overlay.Overlay.read
 
         def grow(self: applying.Applying, *args: object) -> None:
             box.run(["truncate", "-s", str(large), "grows"])
@@ -382,7 +382,7 @@ def test_c368_a_file_that_grows_while_it_is_applied_cannot_fill_the_host(
                 written.append(os.fstat(into).st_size)
 
         monkeypatch.setattr(applying.Applying, "_fetch", grow)
-        monkeypatch.setattr(leeward.client.overlay.Overlay, "_read", measured)
+        monkeypatch.setattr(leeward.client.overlay.Overlay, "read", measured)
         with pytest.raises(leeward.Stale, match="meanwhile"):
             box.apply()
         with control():  # so much is there for who asks for all of it

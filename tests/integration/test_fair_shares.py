@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -116,11 +117,11 @@ def test_c311_a_flood_of_a_guests_jobs_has_no_other_users_jobs_refused(way: str)
 
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_c198_the_daemon_sees_when_a_guest_lets_go_of_results(way: str) -> None:
-    """Of a real client, that maps them; while it has them the daemon has a descriptor of each, and none after."""
+    """Of a real client, that maps them; meanwhile the daemon has a watch of each and no descriptor, then none."""
     def watched() -> int:
-        return sum("leeward_results" in name for name in open_files(daemon.process.pid))
+        return sum(told.read_text().count("inotify wd:") for told in Path(f"/proc/{daemon.process.pid}/fdinfo").iterdir())
 
-    def await_watched(count: int) -> None:  # what it delivers it has twice for a moment
+    def await_watched(count: int) -> None:
         until = time.monotonic() + PATIENCE
         while count != watched():
             assert time.monotonic() < until
@@ -132,6 +133,7 @@ def test_c198_the_daemon_sees_when_a_guest_lets_go_of_results(way: str) -> None:
             results = [client.execute("print('x' * 1_000_000)") for _ in range(3)]
         assert [b"x" * 1_000_000 + b"\n"] * 3 == [bytes(result.stdout) for result in results]
         await_watched(3)
+        poll_until(lambda: not any("leeward_results" in name for name in open_files(daemon.process.pid)), "it closes them")
         client.close()
         daemon.run("ping")
         assert 3 == watched()

@@ -155,7 +155,7 @@ def test_the_command_shows_them(daemon: LiveDaemon, config: Path, host: Path) ->
     assert [*OURS, *OWN] == names
     one = json.loads(daemon.run("profiles", "build", "--json", "--config", str(config)).stdout)
     assert {str(host / "tools"), str(host / "single/file"), "/usr"} <= set(one["shows"])
-    assert "memory=400M" in one["limits"]
+    assert "memory=400MiB" in one["limits"]
     assert "COLOUR=red" in one["variables"]
     assert ("python", "127.0.0.1 and ::1, of its own", 16) == (one["base"], one["network"], one["terminals"])
     assert b"network    none" in daemon.run("profiles", "python").stdout
