@@ -102,6 +102,7 @@ def steps(made: Backstage, view: View, modules: Iterable[Bind]) -> Iterator[Step
     for source in found:
         yield from template.put_steps(source)
         if not (recursively or source.link):
+            yield native.private_step(f".{source.bind.target}")
             # A user namespace can't remove the attributes that the mount has on the host.
             locked = os.statvfs(source.bind.source).f_flag & _LOCKED
             yield native.remount_step(f".{source.bind.target}", MountAttr(source.attributes | locked))
@@ -111,6 +112,8 @@ def steps(made: Backstage, view: View, modules: Iterable[Bind]) -> Iterator[Step
     for mount, target in ((proc, "/proc"), (host, COVERED)):
         yield native.move_step(mount, f".{target}")
         yield returns(Call.CLOSE, mount)
+        if not recursively:  # else a mount of ours in it would be one of the host's, where those are shared
+            yield native.private_step(f".{target}")
     # The tree's /proc is read-only. If a keeper mounted its own /proc by the sight of this one, that /proc and those of
     # its runners would have to be read-only, too.
     yield from _cover(f".{COVERED}/proc")

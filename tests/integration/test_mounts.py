@@ -19,9 +19,10 @@ from kit.running import running
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
-from leeward._native.steps import Table
+from leeward._native.steps import Call, Table, returns
 from leeward.crossing.home_folder import AgentHome, hide_all
-from leeward.isolation import interpreter
+from leeward.isolation import backstage, interpreter
+from leeward.isolation.backstage import Backstage
 from leeward.isolation.mounts import PROC_LINKS
 from leeward.isolation.template import Template
 from leeward.spec.sandbox import Bind, Scratch, View
@@ -241,6 +242,33 @@ def test_without_mount_setattr_an_unreachable_mount_stops_the_start(tmp_path: Pa
         (shown / "twice").rmdir()
     with mock.patch.object(native, "sets_attributes", return_value=False):
         assert "another mount covers it" in in_namespaces(build)[0]
+
+
+def test_without_mount_setattr_nothing_is_mounted_for_the_host() -> None:
+    """Where the host's mounts are shared, as under systemd: what a zygote mounts in its copies of them stays there."""
+    def build() -> None:
+        assert 0 == ctypes.CDLL(None).mount(None, b"/", None, MS_REC | MS_SHARED, None)
+        if pid := os.fork():
+            assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            return
+        code = 1
+        try:
+            view = View((Bind("/usr", "/usr"),), (), (), Scratch(("/workspace",)))
+            for number in range(3, backstage.HOST):  # the next one has its number
+                os.dup2(0, number)
+            os.closerange(backstage.HOST, 1024)
+            inside = backstage.steps(Backstage(Clone.NEWNS, setgroups=False), view, [Bind("/usr/bin", "/usr/bin")])
+            Table([returns(Call.UNSHARE, Clone.NEWNS), *inside]).run()
+            code = 0
+        finally:
+            os._exit(code)
+
+    _, before = in_namespaces(lambda: None)
+    with mock.patch.object(native, "sets_attributes", return_value=False):
+        said, seen = in_namespaces(build)
+
+    assert "" == said
+    assert [mount.target for mount in before] == [mount.target for mount in seen]
 
 
 @pytest.mark.parametrize("mount_setattr", [pytest.param(True, marks=pytest.mark.needs("kernel>=5.12")), False])
