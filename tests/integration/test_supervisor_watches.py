@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from kit import confined
+from kit import confined, features
 from kit.confined import NUMBER
 from kit.unclosed import close_garbage
 from leeward.daemon.supervisor import Supervisor
@@ -313,7 +313,7 @@ def lingering():
     return mine.detach()
 """
 #: The last descriptor of a socket is in the place of inotify's while the path is walked, or from the beginning.
-LINGER_S = 90
+LINGER_S = 90 * features.SLOWER
 SWAPS = """
 given, spare = init(), init()
 def later(seconds):
