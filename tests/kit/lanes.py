@@ -42,16 +42,17 @@ SECOND = (*(f"tests/integration/test_{name}.py" for name in (
     "sanitizers", "packaging", "releases", "flake", "site", "readme", "warnings", "races", "frameworks",
     "fleet_on_ray", "fleet_page", "image_services", "installs", "oci_image", "kubernetes", "mcp_clients", "moving",
     "cookbook", "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",
-    "node_client", "egress_clients", "env_command", "other_pythons", "doc_examples", "sandbox_docs",
+    "node_client", "other_pythons", "doc_examples", "sandbox_docs",
     "workdir_javascript", "agent_example", "agent_programs", "agent_options", "approved_example",
-    "approvals_page", "ui", "approvals_many", "approvals_service", "approvals_races", "llm",
-    "c_client", "faults", "fault_matrix", "kernel_branches", "many_sandboxes", "soak", "tidied_groups")), "tests/vm")
+    "approvals_page", "ui", "llm", "faults", "fault_matrix", "kernel_branches", "many_sandboxes",
+    "soak", "tidied_groups")), "tests/vm")
 
 #: What runs beside both, so that few tests of a bounded time are beside another one. Its files even out the lanes' times.
 THIRD = ("tests/escapes", *(f"tests/integration/test_{name}.py" for name in (
     "c_sandboxes", "selftest", "operating", "shards", "leaks", "map", "pool", "sandbox_files", "crashes", "cgroup",
     "daemon_life", "client", "descriptors", "hostile_clients", "reaping", "cut_output", "many_sessions",
-    "sessions_in_use")))
+    "sessions_in_use", "approvals_many", "approvals_races", "approvals_service", "c_client", "egress_clients",
+    "env_command")))
 #: What both have: the look at the ordinary user's run.
 BOTH = ("tests/integration/test_as_ordinary_user.py",)
 
