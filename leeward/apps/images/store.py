@@ -110,7 +110,9 @@ class Images:
         place = images.name_path(self.folder, name)
         progress.total = sum(packed.size for packed in found.layers)
         with self.locked():
-            digests = tuple(self._have(packed, progress, bounds) for packed in found.layers)
+            every = [self._have(packed, progress, bounds) for packed in found.layers]
+            # An overlay has no layer twice. Of one that was repeated, all that it has is in the upper one of them.
+            digests = tuple(reversed(dict.fromkeys(reversed(every))))
             self._check_implied(digests)
             image = Image(digests, found.config, images.users_of(self._file(digests, b"etc/passwd")),
                           images.groups_of(self._file(digests, b"etc/group")), source, int(time.time()))

@@ -48,6 +48,12 @@ def test_layers_are_unpacked_once_and_removed_with_the_last_image(tmp_path: Path
         store.remove("one")
 
 
+def test_a_layer_that_is_repeated_is_there_once_where_it_was_last(tmp_path: Path, store: Images) -> None:
+    """Builders repeat empty ones; the kernel's overlays have none twice."""
+    one, two = (imported(store, oci(tmp_path / str(number), [each])).layers[0] for number, each in enumerate((ONE, TWO)))
+    assert (one, two) == imported(store, oci(tmp_path / "all", [TWO, ONE, ONE, TWO])).layers
+
+
 def test_a_layer_in_use_stays(tmp_path: Path, store: Images) -> None:
     image = imported(store, oci(tmp_path / "1", [BASE]))
     store.remove("image")
