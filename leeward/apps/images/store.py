@@ -168,7 +168,7 @@ class Images:
         Write the image *name* to the file *path*, which is new, as an archive of an OCI layout. Its layers are packed
         anew, with root as the owner of all files: their digests are others than those of the import.
         """
-        with self.locked(shared=os.geteuid() == 0):  # another user's makes a closed file readable meanwhile, as `packing` does
+        with self.locked(shared=os.geteuid() == 0):  # another user opens closed files to itself meanwhile
             image = self.image(name)
             packing.write(path, [images.layer_path(self.folder, digest) for digest in image.layers], image.config, name)
 
