@@ -63,8 +63,8 @@ def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> li
               help="Mount a further folder of the host, read-only unless :rw is given.")
 @click.option("--publish", "ports", metavar="[HOST:]PORT", multiple=True, callback=_ports,
               help="Make the agent's server on PORT reachable at 127.0.0.1 of this host, on the same port, or on HOST.")
-@click.option("--persist", is_flag=True, help="Keep the sandbox's home, with its caches and tools, for the next start"
-                                              " with --persist on this project.")
+@click.option("--persist", is_flag=True, help="Keep the sandbox's home, with its caches and tools, for the agent's next"
+                                              " start with --persist on this project.")
 @click.option("--egress", metavar="NAME", default="",
               help="The daemon's policy that bounds what the agent may reach.  [default: agent]")
 @click.option("--trust-project", is_flag=True, help="Accept the grants that the project's own settings ask for.")

@@ -20,6 +20,7 @@ from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward.crossing.walk import opened
 from leeward.errors import KernelRefusal, LeewardError
+from leeward.spec.folders import within
 
 _ATTRIBUTES = MountAttr.NOSUID | MountAttr.NODEV
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -27,6 +28,10 @@ _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _HOME, _FILE, _FOLDER = "home.0", "hidden.0", "hidden.1"
 #: Times that a name is opened to be covered; the client hides its folder, or ends the agent, where that isn't enough.
 _TRIES = 100
+
+#: Targets of mounts, each with device and inode of what is mounted there; None where these aren't known.
+Tops = Mapping[str, tuple[int, int] | None]
+_NONE: Tops = {}
 
 
 class AgentHome:
@@ -85,9 +90,8 @@ class AgentHome:
     def check(self) -> None:
         """Check that what is mounted in the home is at its path: a process that has the same home may have moved a folder."""
         for path in self._places:
-            with _opened(path) as fd, _opened(os.path.dirname(path)) as above:
-                if native.mount_id(fd) == native.mount_id(above):
-                    raise LeewardError(f"{path!r:.200} was moved in the home that was kept")
+            with _opened(path, {path: None}):
+                pass
 
     def put(self, texts: Iterable[tuple[str, bytes]]) -> None:
         """Mount files with these contents on their paths, in place of the view's files."""
@@ -109,43 +113,44 @@ def _mounts_in(folder: str) -> Iterator[str]:
             yield from _mounts_in(path)
 
 
-def guard(protect: Sequence[str], pin: Sequence[str], targets: Sequence[str]) -> None:
+def guard(protect: Sequence[str], pin: Sequence[str], tops: Tops) -> None:
     """
     Make the names *protect* read-only, but for links. No process may rename, move or remove the folders *pin*: they are
-    mounted on themselves, writable. So is each folder between a mount point of *targets* and such a name: otherwise a
+    mounted on themselves, writable. So is each folder between a mount point of *tops* and such a name: otherwise a
     process could rename it, and make another one in its place.
     """
-    for path in between((*protect, *(f"{path}/" for path in pin)), targets):
-        _onto_itself(path, MountAttr(0))
+    for path in between((*protect, *(f"{path}/" for path in pin)), tops):
+        _onto_itself(path, MountAttr(0), tops)
     for path in protect:
-        _onto_itself(path, MountAttr.RDONLY)
+        _onto_itself(path, MountAttr.RDONLY, tops)
 
 
-def _onto_itself(path: str, attributes: MountAttr) -> None:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
+def _onto_itself(path: str, attributes: MountAttr, tops: Tops = _NONE) -> None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path, tops) as fd:
         if not stat.S_ISLNK(os.fstat(fd).st_mode):
             tree = native.copy(fd)
             native.attach(tree, fd, _ATTRIBUTES | attributes)
             os.close(tree)
 
 
-def hide_all(scratch: int, paths: Iterable[str]) -> int:
+def hide_all(scratch: int, paths: Iterable[str], tops: Tops) -> int:
     """
-    Cover *paths* that exist and aren't covered: a file or a link by a file that nobody may read, a folder by an empty
-    one, both of *scratch*, as an `AgentHome` has mounted it. Returns the number of them. KernelRefusal for one that was
-    replaced each time before its cover was there.
+    Cover *paths* in mounts on *tops* that exist and aren't covered: a file or a link by a file that nobody may read, a
+    folder by an empty one, both of *scratch*, as an `AgentHome` has mounted it. Returns the number of them. LeewardError
+    if a mount isn't at its path, where its names could be elsewhere; KernelRefusal for a name that was replaced each time
+    before its cover was there.
     """
     covers = [os.stat(name, dir_fd=scratch) for name in (_FILE, _FOLDER)]
-    return sum(_hide(scratch, path, covers) for path in paths)
+    return sum(_hide(scratch, path, covers, tops) for path in paths)
 
 
-def _hide(scratch: int, path: str, covers: Sequence[os.stat_result]) -> bool:
+def _hide(scratch: int, path: str, covers: Sequence[os.stat_result], tops: Tops) -> bool:
     """
     Nothing is mounted on what was removed since it was opened, or had another file renamed over it. So *path* is opened
     again, until it is covered or is no more.
     """
     for left in reversed(range(_TRIES)):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path, tops) as fd:
             about = os.fstat(fd)
             if any(os.path.samestat(about, cover) for cover in covers):
                 return False
@@ -178,14 +183,34 @@ def between(paths: Iterable[str], targets: Iterable[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    """Open *path* without following a link on the way: a project's links may lead anywhere in the sandbox."""
-    fd = os.open("/", _LOOK | os.O_DIRECTORY)
+def _opened(path: str, tops: Tops = _NONE) -> Iterator[int]:
+    """
+    Open *path* without following a link on the way: a project's links may lead anywhere in the sandbox. LeewardError if
+    one of *tops* on the way isn't mounted at its path.
+    """
+    left = sorted(top for top in tops if within(path, top))  # the outer ones first
+    fd, here = os.open("/", _LOOK | os.O_DIRECTORY), ""
     try:
         for part in path.strip("/").split("/"):
-            below = os.open(part, _LOOK, dir_fd=fd)
-            os.close(fd)
-            fd = below
+            try:
+                below = os.open(part, _LOOK, dir_fd=fd)
+            except (FileNotFoundError, NotADirectoryError):
+                if left:
+                    raise _moved(left[0]) from None
+                raise
+            above, fd, here = fd, below, f"{here}/{part}"
+            with opened(above):
+                if left and here == left[0] and not _is_mounted(above, fd, tops[left.pop(0)]):
+                    raise _moved(here)
         yield fd
     finally:
         os.close(fd)
+
+
+def _is_mounted(above: int, fd: int, which: tuple[int, int] | None) -> bool:
+    about = os.fstat(fd)
+    return native.mount_id(above) != native.mount_id(fd) and which in (None, (about.st_dev, about.st_ino))
+
+
+def _moved(path: str) -> LeewardError:
+    return LeewardError(f"what is mounted on {path!r:.200} isn't there: it, or a folder above it, was moved")

@@ -185,7 +185,9 @@ def dress(fd: int, mode: int, times: tuple[int, int], own: Sequence[tuple[str, b
 
 
 def times_of(about: os.stat_result) -> tuple[int, int]:
-    return about.st_atime_ns, about.st_mtime_ns
+    """The times of access and change in nanoseconds, as far as a copy's row holds them."""
+    accessed, changed = (max(-walk.MOST_NS, min(time, walk.MOST_NS)) for time in (about.st_atime_ns, about.st_mtime_ns))
+    return accessed, changed
 
 
 def _throw_away(scratch: int, number: int, path: str | bytes) -> None:

@@ -98,6 +98,8 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
     rows: list[dict[str, Any]] = order["mounts"]
     own: dict[str, Any] | None = order["home"]
     has_home = own is not None and bool(own["path"])
+    tops: home_folder.Tops = {row["target"]: None if row["overlay"] else _identity(tree)
+                              for row, tree in zip(rows, fds, strict=True)}
     trees = iter(layers.scratch_trees(carried.folders[0], sum(row["overlay"] for row in rows) + has_home))
     home = own["path"] if own is not None and has_home else ""
     deep = [row for row in rows if row["deep"] and not (home and within(row["target"], home))]
@@ -133,9 +135,9 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
     if own is not None:
         if has_home:
             made.check()
-        home_folder.guard(own["protect"], own["pin"], [row["target"] for row in rows])
+        home_folder.guard(own["protect"], own["pin"], tops)
         if has_home:
-            home_folder.hide_all(made.scratch, own["hide"])
+            home_folder.hide_all(made.scratch, own["hide"], tops)
             given.append(made.scratch)
     if order["cwd"] and not os.access(order["cwd"], os.R_OK | os.X_OK):
         raise LeewardError(f"{order['cwd']!r:.200} is a folder that root alone reads, and can't be shown: it is in /etc,"
@@ -145,6 +147,11 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
         for folder in veil.hide(order["hides"]):
             _allow(folder, int(landlock.READ_ONLY) & carried.handled)
     return {"ok": True}
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    about = os.fstat(fd)
+    return about.st_dev, about.st_ino
 
 
 def _allow(path: str, access: int) -> None:
@@ -227,7 +234,8 @@ def _take_along(folder: str, targets: list[str], rows: list[tuple[str, int, str]
 def _cover(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     """Hide names by descriptors, opened without following links: a client's processes may have put links there."""
     _bare(_MOUNTS)
-    return {"ok": True, "made": home_folder.hide_all(fds[0], order["hide"])}
+    tops = {target: None if number is None else (device, number) for target, device, number in order["tops"]}
+    return {"ok": True, "made": home_folder.hide_all(fds[0], order["hide"], tops)}
 
 
 def _bare(held: int = _READ_SEARCH) -> None:

@@ -33,6 +33,8 @@ PIECE = 16 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK
 _OPAQUE = "user.overlay.opaque"
 _CHUNK = 1 << 18
+#: A time beyond it, which a program may give to a file, is told as this: MessagePack has no larger number.
+MOST_NS = 2**63 - 1
 
 
 class Replaced(LeewardError):
@@ -96,8 +98,8 @@ def _row(upper: int, folder: int, name: bytes, path: bytes, until: float) -> lis
             kind = "gone"
     except OSError:
         return None  # the entry was removed meanwhile
-    return [path, kind, stat.S_IMODE(mode), about.st_size, about.st_blocks * 512, about.st_mtime_ns, digest, text,
-            hides]
+    return [path, kind, stat.S_IMODE(mode), about.st_size, about.st_blocks * 512,
+            min(max(0, about.st_mtime_ns), MOST_NS), digest, text, hides]
 
 
 def _hides(upper: int, path: bytes) -> bool:

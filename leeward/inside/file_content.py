@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from leeward.inside import answer
-from leeward.wire.file_answers import CHUNK, MAX_HANDLE, MAX_ROWS
+from leeward.wire.file_answers import CHUNK, MAX_HANDLE, MAX_ROWS, MAX_TIME
 from leeward.wire.file_batches import FOUND, files_in, found_of
 
 #: Files that are open for pieces at once, at most. With more, the least recently used one is closed.
@@ -68,13 +68,18 @@ def dropped_on_error(one: FileReading | FileWriting) -> Iterator[None]:
         raise
 
 
+def time_of(there: os.stat_result) -> int:
+    """The time of a file's last change in nanoseconds; it may have one that no answer holds."""
+    return min(max(0, there.st_mtime_ns), MAX_TIME)
+
+
 class FileReading:
     """A file that is read in pieces, up to the size that it had at first. *first* and *last*: as in the request."""
 
     def __init__(self, path: bytes, first: int = 0, last: int = 0) -> None:
         self.fd, there = opened(path)
         self.begin, self.end = 0, there.st_size
-        self.mode, self.time = stat.S_IMODE(there.st_mode), max(0, there.st_mtime_ns)
+        self.mode, self.time = stat.S_IMODE(there.st_mode), time_of(there)
         with dropped_on_error(self):
             if not self.end:
                 self.end = self._unsized()

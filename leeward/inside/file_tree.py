@@ -18,7 +18,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from leeward.inside.file_content import FileWriting, dropped_on_error, failed, opened
+from leeward.inside.file_content import FileWriting, dropped_on_error, failed, opened, time_of
 from leeward.wire.file_answers import CHUNK, MAX_LINE, MAX_PATH, MAX_ROW_BYTES, MAX_ROWS
 
 #: Entries that one call reads, at most.
@@ -45,7 +45,7 @@ def row_of(name: bytes, path: bytes, there: os.stat_result) -> Row:
         target = os.readlink(path)[:MAX_PATH]
     kind = ("link" if stat.S_ISLNK(mode) else "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode)
             else "other")
-    return [name, kind, stat.S_IMODE(mode), there.st_size, max(0, there.st_mtime_ns), target]
+    return [name, kind, stat.S_IMODE(mode), there.st_size, time_of(there), target]
 
 
 def describe(path: bytes, follow: bool) -> dict[str, Any]:
@@ -191,14 +191,14 @@ def copy(path: bytes, to: bytes, follow: bool = True) -> dict[str, Any]:
         else:
             _copy_file(entry.path, target)
     for folder, was in reversed(times):
-        set_attributes(folder, stat.S_IMODE(was.st_mode), max(0, was.st_mtime_ns))
+        set_attributes(folder, stat.S_IMODE(was.st_mode), time_of(was))
     return {}
 
 
 def _copy_file(path: bytes, to: bytes) -> None:
     fd, there = opened(path)
     try:
-        one = FileWriting(to, mode=stat.S_IMODE(there.st_mode), time=max(0, there.st_mtime_ns))
+        one = FileWriting(to, mode=stat.S_IMODE(there.st_mode), time=time_of(there))
         with dropped_on_error(one):
             while one.size < there.st_size and (data := os.read(fd, min(CHUNK, there.st_size - one.size))):
                 one.put(one.size, data)

@@ -98,6 +98,18 @@ def test_the_profile_hides_secrets_and_protects_settings(daemon: LiveDaemon, hom
     assert overlay is not (home / "project/other").exists()
 
 
+def test_a_folder_above_a_project_that_an_agent_moves_takes_no_new_name_along(daemon: LiveDaemon, home: Path) -> None:
+    """In its /tmp it may rename what lies above the project. The name can't be hidden then, and its client hears that."""
+    project = home / "project"
+    with leeward.Sandbox(socket=daemon.socket, profile="agent",
+                         mounts=[leeward.Mount(str(project), "/tmp/a/p", writable=True)]) as box:
+        box.ask("sandbox_hide", {"hide": ["/tmp/a/p/.env"]})
+        assert "" == box.shell("cat /tmp/a/p/.env; mv /tmp/a /tmp/b").stdout_text
+        assert "secret" == box.shell("cat /tmp/b/p/sub/key").stdout_text  # control: it is elsewhere now
+        with pytest.raises(leeward.RequestRejected, match="was moved"):
+            box.ask("sandbox_hide", {"hide": ["/tmp/a/p/sub/key"]})
+
+
 def test_the_clients_hosts_and_no_others(daemon: LiveDaemon, home: Path) -> None:
     """A daemon of the user's own needs no configuration for it. Its policy is for no job, and for no other profile."""
     with model_api.serving_for_agents(["word"]) as api, leeward.Sandbox(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -334,7 +335,7 @@ def covering(project: Path, before: Callable[[], object]) -> Callable[[], None]:
         home = project.parent / "home"
         made = AgentHome(native.filesystem("tmpfs", {"mode": "0755"}, MountAttr(0)), str(home), {})
         with mock.patch.object(native, "attach", attach):
-            hide_all(made.scratch, [str(project / "secret")])
+            hide_all(made.scratch, [str(project / "secret")], {})
 
     real = native.attach
     project.mkdir()
@@ -365,6 +366,33 @@ def test_a_link_in_a_home_that_was_kept_is_in_no_mounts_place(tmp_path: Path, pl
         (kept / "a").rmdir()
     (kept / place).symlink_to(elsewhere)
     assert "something else is there" in in_namespaces(lambda: build(True))[0]
+
+
+@pytest.mark.parametrize("attack", ["mv a c", "mv a c; mv b a; mv c b", "mv a c; mkdir a"])
+def test_no_name_stays_readable_in_a_mount_that_another_sandbox_moves(tmp_path: Path, attack: str) -> None:
+    """It has the same home, and other mounts: what is a mount point here is none there. It may move it back afterwards."""
+    home, kept, shown = tmp_path / "home", tmp_path / "kept", [tmp_path / "shown", tmp_path / "other"]
+    for folder in (kept / "a", kept / "b", *shown):
+        folder.mkdir(parents=True)
+    (shown[0] / "secret").touch()
+    places = [f"{home}/a", f"{home}/b"]
+    tops = {place: (source.stat().st_dev, source.stat().st_ino) for place, source in zip(places, shown, strict=True)}
+
+    def build(then: Callable[[], object]) -> None:
+        made = AgentHome(native.filesystem("tmpfs", {"mode": "0755"}, MountAttr(0)), str(home), dict.fromkeys(places, False),
+                         native.copy(str(kept)))
+        for place, source in zip(places, shown, strict=True):
+            native.attach(native.copy(str(source)), place, MountAttr(0))
+        made.check()
+        then()
+        assert 1 == hide_all(made.scratch, [f"{places[0]}/secret"], tops)
+
+    assert "" == in_namespaces(lambda: build(lambda: None))[0]
+    with subprocess.Popen(["sh", "-ec", f"read go; {attack}; echo done"], cwd=kept, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as other:
+        streams = [stream.fileno() for stream in (other.stdin, other.stdout) if stream is not None]
+        said, _ = in_namespaces(lambda: build(lambda: (os.write(streams[0], b"\n"), os.read(streams[1], 5))))
+    assert "was moved" in said
 
 
 def replace(name: Path) -> None:

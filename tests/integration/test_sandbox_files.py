@@ -41,6 +41,14 @@ def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
     daemon.idle()
 
 
+def test_a_file_with_a_time_that_no_answer_holds_is_listed_and_read(box: leeward.Sandbox) -> None:
+    """As any other; programs may give it one in the year 3000, or before 1970."""
+    box.shell("touch -d 3000-01-01 late; touch -d 1900-01-01 early")
+    rows = {row.name: row.mtime_ns for row in box.files.list(".")}
+    assert {"late": 2**63 - 1, "early": 0} == rows
+    assert b"" == box.files.read("late")
+
+
 def test_files_are_those_of_programs(box: leeward.Sandbox) -> None:
     """Both ways, in the sandbox's own folders, and nowhere else."""
     box.files.write("a/b", b"by a client\n")

@@ -55,7 +55,7 @@ class AgentOptions:
     memory: str = ""  # as for Sandbox; "" for that of the settings, or without one the profile's
     egress: str = ""  # the policy that is narrowed; "" for `agent`
     profile: str = ""  # of the sandbox; "" for `agent`. Another one is `approved`, or based on `agent`.
-    persist: bool = False  # the home stays for the project, with its caches and tools
+    persist: bool = False  # the home stays for the agent on the project, with its caches and tools
     asks: bool = False  # a person is asked about hosts that aren't allowed
 
 
@@ -107,7 +107,7 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
 
         mounts.append(Mount(os.path.realpath(layer.path), INSIDE))
     worktree, line = _worktree(project, source or project, settings, options, mounts)
-    kept = [_kept_home(project, environ)] if options.persist else []
+    kept = [_kept_home(definition.name, project, environ)] if options.persist else []
     mounts[:0] = [Mount(path, home, writable=True) for path in kept]  # the home itself, before what is in it
     hosts, policy = _policy(definition, settings, options)
     folders = () if program is None else program.folders
@@ -142,13 +142,13 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
                                      and within(each.target, worktree.folder))), worktree)
 
 
-def _kept_home(project: str, environ: Mapping[str, str]) -> str:
-    """The folder of the host with the home that stays for *project*."""
+def _kept_home(agent: str, project: str, environ: Mapping[str, str]) -> str:
+    """The folder of the host with the home that stays for *agent* on *project*: it has copies of that agent's files."""
     from leeward.apps.agents.instance_names import blake2b, instance_name  # few starts keep folders
     from leeward.apps.agents.state_files import own_folder
 
     # Another user may make a folder with the path of one that is gone.
-    digest = blake2b(b"%d\0%s" % (os.stat(project).st_uid, os.fsencode(project))).hexdigest()[:24]
+    digest = blake2b(b"%d\0%s\0%s" % (os.stat(project).st_uid, os.fsencode(agent), os.fsencode(project))).hexdigest()[:24]
     return os.path.join(own_folder(os.path.join(cache_home(environ), "homes")),
                         f"{instance_name(os.fsencode(project), 'home')}-{digest}")
 

@@ -99,7 +99,7 @@ def _pack(out: IO[bytes], rows: Sequence[UpperRow], contents: UpperContents, sin
             above, name = os.path.split(row.path)
             info = tarfile.TarInfo(os.fsdecode(row.path))
             info.mode, info.mtime = row.mode, row.mtime / 1e9
-            if name.startswith(WHITEOUT):
+            if row.path.startswith(WHITEOUT) or b"/" + WHITEOUT in row.path:
                 left["names that begin with .wh."] += 1
             elif row.type == "gone":
                 archive.addfile(tarfile.TarInfo(os.fsdecode(os.path.join(above, WHITEOUT + name))))

@@ -110,7 +110,9 @@ class Images:
         place = images.name_path(self.folder, name)
         progress.total = sum(packed.size for packed in found.layers)
         with self.locked():
-            digests = tuple(self._have(packed, progress, bounds) for packed in found.layers)
+            every = [self._have(packed, progress, bounds) for packed in found.layers]
+            # An overlay has no layer twice. Of one that was repeated, all that it has is in the upper one of them.
+            digests = tuple(reversed(dict.fromkeys(reversed(every))))
             self._check_implied(digests)
             image = Image(digests, found.config, images.users_of(self._file(digests, b"etc/passwd")),
                           images.groups_of(self._file(digests, b"etc/group")), source, int(time.time()))
@@ -166,7 +168,7 @@ class Images:
         Write the image *name* to the file *path*, which is new, as an archive of an OCI layout. Its layers are packed
         anew, with root as the owner of all files: their digests are others than those of the import.
         """
-        with self.locked(shared=True):
+        with self.locked(shared=os.geteuid() == 0):  # another user opens closed files to itself meanwhile
             image = self.image(name)
             packing.write(path, [images.layer_path(self.folder, digest) for digest in image.layers], image.config, name)
 

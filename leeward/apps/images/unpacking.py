@@ -110,6 +110,9 @@ class _Layer:
                 self._folders[b""] = _mode(member), _time(member)
             return
         above, _, name = path.rpartition(b"/")
+        if above.startswith(WHITEOUT) or b"/" + WHITEOUT in above:
+            self._leave_out("names in folders that begin with .wh.")
+            return
         if name.startswith(WHITEOUT):
             self._white_out(above, name)
             return

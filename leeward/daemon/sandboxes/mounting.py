@@ -24,7 +24,7 @@ from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.run.verdict import bug
 from leeward.errors import BadRequest, Busy, LeewardError, RequestRejected
-from leeward.spec.folders import Folder, is_deep
+from leeward.spec.folders import Folder, is_deep, within
 from leeward.spec.profiles.agent import HomePlan, check_names
 from leeward.spec.profiles.shell import owners_own
 
@@ -207,7 +207,10 @@ def hide_names(place: LiveSandbox, mounts: Mounts, names: Sequence[str],
             mounts.hidden += what["made"]
         answered(what)
 
-    place.carry({"order": "cover", "hide": list(names)}, [mounts.covers], done, MOUNT_S)
+    tops = [(folder.target, device, None if folder.overlay else inode)
+            for folder, (device, inode) in zip(mounts.folders, mounts.found, strict=True)
+            if any(within(name, folder.target) for name in names)]
+    place.carry({"order": "cover", "hide": list(names), "tops": tops}, [mounts.covers], done, MOUNT_S)
 
 
 #: Copies of one overlay.

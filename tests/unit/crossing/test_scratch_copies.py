@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 import struct
+import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,6 +88,18 @@ def test_all_that_is_there_is_made_anew(place: Path) -> None:
         assert told(place / "from" / name) == told(place / "to" / name)
     assert (place / "to/tmp/huge").stat().st_blocks < 64
     assert os.path.samefile(place / "to/work/d/e/f", place / "to/tmp/again")
+
+
+@pytest.mark.parametrize("time", [2**65, -2**65])
+def test_a_time_that_no_row_holds_is_the_next_one_in_the_copy(time: int) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        source, target = Path(place, "from"), Path(place, "to")
+        for folder in (source, target):
+            folder.mkdir()
+        (source / "a").touch()
+        os.utime(source / "a", ns=(time, time))
+        assert 1 == copied([source], [target])
+        assert (2**63 - 1 if time > 0 else 1 - 2**63) == (target / "a").stat().st_mtime_ns
 
 
 @pytest.mark.parametrize("path", [b"../out", b"link/out", b"/out", b"a/../../out", b"..", b"", b"a/"])

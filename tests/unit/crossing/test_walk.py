@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import tempfile
 from pathlib import Path
 
 import msgpack
@@ -49,6 +50,16 @@ def test_every_entry_is_listed_and_no_special_file_is_opened(tmp_path: Path) -> 
     assert b"/etc" == rows[b"link"][6]
     assert [1 << 40, 0] == rows[b"huge"][2:4]
     assert rows[b"huge"][5] is None
+
+
+@pytest.mark.parametrize("time", [-1, 2**63, 2**64, 2**65])
+def test_a_time_that_no_row_holds_is_told_as_the_next_one(time: int) -> None:
+    """Such as that of the year 3000: a program sets any where a tmpfs keeps it, and the list isn't lost for it."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        Path(folder, "a").touch()
+        os.utime(Path(folder, "a"), ns=(time, time))
+        assert time == Path(folder, "a").stat().st_mtime_ns
+        assert (0 if time < 0 else 2**63 - 1) == listed(Path(folder))[b"a"][4]
 
 
 def test_files_have_hashes_whatever_their_size_until_the_time_for_it_is_over(

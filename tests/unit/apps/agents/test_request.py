@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def test_a_program_in_the_project_is_shown_with_it() -> None:
 
 
 def test_the_home_stays_for_a_project(tmp_path: Path) -> None:
-    """In leeward's own cache, by project; what is shown in it lies in it."""
+    """In leeward's own cache, by project and agent; what is shown in it lies in it."""
     for name in ("p", "q"):
         (tmp_path / name).mkdir()
     definition = AgentDefinition("agent", command=("agent",), state=("~/.cache/agent",))
@@ -73,6 +74,9 @@ def test_the_home_stays_for_a_project(tmp_path: Path) -> None:
         return source
 
     assert kept("p") == kept("p", overlay=True) != kept("q")
+    theirs = asked(replace(definition, name="other"), None, AgentOptions(persist=True), str(tmp_path / "p"),
+                   environ={"HOME": str(tmp_path)})
+    assert kept("p") != mounts(theirs)[0][0]
     assert kept("p").startswith(f"{tmp_path}/.cache/leeward/agents/homes/")
     assert 0o700 == (tmp_path / ".cache/leeward/agents/homes").stat().st_mode & 0o777
 

@@ -119,9 +119,10 @@ def test_what_is_missing_is_marked(box: Box, store: Images) -> None:
 
 def test_what_is_not_the_sandboxs_or_no_layers_is_left_out(box: Box, store: Images) -> None:
     """Leeward's own files; names by which a program would mark what is missing; FIFOs; set-id bits."""
-    for name in ("proc", "dev", "etc", "home"):
+    for name in ("proc", "dev", "etc", "home", ".wh.etc", "home/.wh.old", "home/.wh.old/in"):
         (box.upper / name).mkdir()
-    for name in ("etc/hosts", "etc/resolv.conf", ".wh.old", "home/.wh..wh..opq", "home/set", "home/gone"):
+    for name in ("etc/hosts", "etc/resolv.conf", ".wh.old", "home/.wh..wh..opq", "home/set", "home/gone", ".wh.etc/a",
+                 "home/.wh.old/in/a"):
         (box.upper / name).write_bytes(b"x")
     (box.upper / "home/set").chmod(0o6755)
     os.mkfifo(box.upper / "fifo")
@@ -129,7 +130,7 @@ def test_what_is_not_the_sandboxs_or_no_layers_is_left_out(box: Box, store: Imag
 
     _, left, there = committed(box, store)
 
-    assert {"names that begin with .wh.": 2, "special files": 1, "set-id bits": 1, "files that changed meanwhile": 1} == left
+    assert {"names that begin with .wh.": 7, "special files": 1, "set-id bits": 1, "files that changed meanwhile": 1} == left
     assert ["etc", "home"] == sorted(os.listdir(there))
     assert ([], ["set"]) == (os.listdir(there / "etc"), os.listdir(there / "home"))
     assert 0o755 == stat.S_IMODE((there / "home/set").stat().st_mode)

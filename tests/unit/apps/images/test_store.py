@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kit.images import file, folder, imported, layer, oci
+from leeward.apps.images import packing
 from leeward.apps.images.sources import find
 from leeward.apps.images.store import Images, ImportProgress
 from leeward.apps.images.streams import BadImage, ImageBounds
@@ -45,6 +46,12 @@ def test_layers_are_unpacked_once_and_removed_with_the_last_image(tmp_path: Path
         store.image("one")
     with pytest.raises(BadRequest, match="no image 'one'"):
         store.remove("one")
+
+
+def test_a_layer_that_is_repeated_is_there_once_where_it_was_last(tmp_path: Path, store: Images) -> None:
+    """Builders repeat empty ones; the kernel's overlays have none twice."""
+    one, two = (imported(store, oci(tmp_path / str(number), [each])).layers[0] for number, each in enumerate((ONE, TWO)))
+    assert (one, two) == imported(store, oci(tmp_path / "all", [TWO, ONE, ONE, TWO])).layers
 
 
 def test_a_layer_in_use_stays(tmp_path: Path, store: Images) -> None:
@@ -88,6 +95,24 @@ def test_the_room_is_bounded(tmp_path: Path, store: Images) -> None:
 def test_names(name: str, tmp_path: Path, store: Images) -> None:
     with pytest.raises(BadRequest, match="can't be an image's name"):
         imported(store, oci(tmp_path / "1", [BASE]), name)
+
+
+@pytest.mark.parametrize(("uid", "alone"), [(0, False), (1000, True)])
+def test_two_exports_of_an_ordinary_user_are_made_one_after_the_other(
+        tmp_path: Path, store: Images, monkeypatch: pytest.MonkeyPatch, uid: int, alone: bool) -> None:
+    """Each opens files of mode 000 to itself for a moment, and the other one would write down that mode."""
+    def written(*_: object) -> None:
+        with open(Path(store.folder, ".lock")) as held:
+            if not alone:
+                fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    imported(store, oci(tmp_path / "oci", [layer(file("a", mode=0))]), "image")
+    monkeypatch.setattr(packing, "write", written)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    store.export("image", str(tmp_path / "out.tar"))
 
 
 def test_an_export_is_the_same_image(tmp_path: Path, store: Images) -> None:

@@ -124,7 +124,7 @@ def test_what_layers_have(tmp_path: Path) -> None:
         link("d", "usr"), file("twice", b"1"), file("twice", b"2"), hard("same", "/usr/x"), file("gone/.wh.f"),
         folder("o"), file("o/.wh..wh..opq"), file("big", data), file("b\udcffytes", b"z"), file("made/in/between"),
         ("pipe", tarfile.FIFOTYPE, {"mode": 0o600}), ("null", tarfile.CHRTYPE, {"devmajor": 1, "devminor": 3}),
-        file("closed", b"!", mode=0)), root, ImageBounds(size=1 << 23))
+        file("closed", b"!", mode=0), file(".wh.usr/a"), file("o/.wh..wh..opq/a/b")), root, ImageBounds(size=1 << 23))
 
     assert (0o750, 5) == (stat.S_IMODE(root.stat().st_mode), int(root.stat().st_mtime))
     assert (0o555, 7) == (stat.S_IMODE((root / "usr").stat().st_mode), int((root / "usr").stat().st_mtime))
@@ -144,7 +144,9 @@ def test_what_layers_have(tmp_path: Path) -> None:
     assert stat.S_ISFIFO((root / "pipe").lstat().st_mode)
     assert 0 == stat.S_IMODE((root / "closed").lstat().st_mode)
     assert {b"gone", b"made", b"made/in"} == done.implied
-    assert {"set-id bits": 1, "devices": 1} == done.left_out
+    assert {"set-id bits": 1, "devices": 1, "names in folders that begin with .wh.": 2} == done.left_out
+    assert not (root / ".wh.usr").exists()
+    assert [] == os.listdir(root / "o")
 
 
 def test_a_folder_over_a_whiteout_covers_what_is_below(tmp_path: Path) -> None:
