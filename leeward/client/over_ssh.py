@@ -95,6 +95,7 @@ _lock = threading.Lock()
 _forwarded: dict[tuple[int, str], Future[_Forwarded]] = {}
 _ports: dict[tuple[int, str], Future[_Ports]] = {}
 _beginning: set[subprocess.Popen[bytes]] = set()  # each ssh that isn't ready
+_running: set[subprocess.Popen[bytes]] = set()  # and each that wasn't ended; for a child of fork, which can wait for no lock
 
 
 async def way(host: RemoteHost) -> SocketWay:
@@ -160,8 +161,7 @@ def _there(host: RemoteHost) -> list[str]:
 def _begin_ports(host: RemoteHost, known: _Forwarded) -> _Ports:
     near = os.path.join(known.folder, "p")
     text = importlib.resources.files("leeward.client").joinpath("far_ports.py").read_text("utf-8")
-    made = subprocess.Popen([*_program(), "-T", "-S", os.path.join(known.folder, "c"), *_there(host), _PORTS],
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    made = _start([*_program(), "-T", "-S", os.path.join(known.folder, "c"), *_there(host), _PORTS])
     late = _late(made)
     try:
         assert made.stdin is not None
@@ -214,7 +214,7 @@ def _forward(host: RemoteHost) -> _Forwarded:
     try:
         command = [*ssh, "-T", "-M", "-S", os.path.join(folder, "c"), "-o", "ControlPersist=no", *_there(host),
                    f"exec sh -c '{_WHERE}'"]
-        made = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        made = _start(command)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise away(host, f"{ssh[0]}: {(error.strerror or '').lower()}") from None
@@ -235,6 +235,13 @@ def _forward(host: RemoteHost) -> _Forwarded:
         late.cancel()
         _beginning.discard(made)
     return found
+
+
+def _start(command: list[str]) -> subprocess.Popen[bytes]:
+    # Without buffers: the lock of one is held by who waits for a line, and a child of fork couldn't close the pipe.
+    made = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    _running.add(made)
+    return made
 
 
 def _late(made: subprocess.Popen[bytes]) -> threading.Timer:
@@ -275,13 +282,9 @@ def _forget() -> None:
     """In a child of fork: each ssh is the parent's, and ends with its pipe."""
     global _lock
     _lock = threading.Lock()
-    begun: list[Future[Any]] = [*_forwarded.values(), *_ports.values()]
-    for known in begun:
-        if known.done() and known.exception() is None:
-            _close(known.result().ssh)
-    for made in _beginning:
+    for made in _running:
         _close(made)
-    for table in (_forwarded, _ports, _beginning):
+    for table in (_forwarded, _ports, _beginning, _running):
         table.clear()
 
 
@@ -297,6 +300,7 @@ def _close(made: subprocess.Popen[bytes]) -> None:
 
 
 def _stop(made: subprocess.Popen[bytes]) -> None:
+    _running.discard(made)
     _close(made)
     try:
         made.wait(END_S)  # the end of its input ends it, if the network goes

@@ -76,11 +76,6 @@ class Shares:
     bounds: SeatBounds = NO_BOUNDS
     beyond: Beyond = NOT_BEYOND
 
-    @property
-    def spare(self) -> int:
-        """Descriptors for watching results that guests hold: half of those that nothing else may need."""
-        return max(0, self.limit - self.pool - self.connections - self.results - self.arenas - _KEPT) // 2
-
 
 #: A driver of control groups, or its class: what descriptors it needs. The one for version 1 needs the most.
 Costs: TypeAlias = Driver | type[Driver]

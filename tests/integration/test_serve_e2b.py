@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import leeward
 from kit import egress_hosts, own_authority
 from kit.egress import free_port
 from kit.features import ROOT
@@ -226,7 +227,14 @@ def test_a_snapshot_is_its_tenants_and_outlives_the_server(daemon, tmp_path):
         assert 201 == status
         assert ["1"] == ran(second, made, "x")
         assert 501 == second.ask("POST", f"/sandboxes/{box['sandboxID']}/fork", {})[0]
-        for each in (box, made):
+        asks = {"templateID": "warm", "envVars": {"GIVEN": "here"}, "network": {"allowPublicTraffic": False}}
+        again = [second.ask("POST", "/v2/sandboxes", asks, idempotency_key="again")[1] for _ in range(2)]
+        assert again[0]["sandboxID"] == again[1]["sandboxID"]
+        rows = {row["sandbox"]: row["metadata"] for row in leeward.Sandbox.list(socket=daemon.socket)}
+        assert [False, True] == ["serve.private" in rows[each["sandboxID"]] for each in (made, again[0])]
+        status, context = second.ask("POST", "/contexts", {}, "", **shows(again[0]))
+        assert ["'here'"] == ran(second, again[0], "import os; os.environ['GIVEN']", context["id"])
+        for each in (box, made, again[0]):
             assert 204 == second.ask("DELETE", f"/sandboxes/{each['sandboxID']}")[0]
         assert 204 == second.ask("DELETE", f"/templates/{name}")[0]
         assert [] == second.ask("GET", "/snapshots")[1]

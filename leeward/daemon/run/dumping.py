@@ -294,12 +294,17 @@ def end_file(fd: int, size: int) -> None:
     seal(fd, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
 
 
-def close_file(fd: int, size: int) -> None:
-    """Close a memory file. To free many pages takes the loop's time: 50,000 take some 10 ms, which a thread spends."""
+def close_file(fd: int, size: int) -> threading.Thread | None:
+    """
+    Close a memory file. To free many pages takes the loop's time: 50,000 take some 10 ms, which a thread spends, that is
+    returned.
+    """
     if size <= _PIECE:
         os.close(fd)
-    else:
-        threading.Thread(target=os.close, args=(fd,), name="closes a state", daemon=True).start()
+        return None
+    thread = threading.Thread(target=os.close, args=(fd,), name="closes a state", daemon=True)
+    thread.start()
+    return thread
 
 
 #: Bytes of the name behind an error: LW_STATE_NAME.

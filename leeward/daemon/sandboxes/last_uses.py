@@ -23,6 +23,7 @@ class LastUses:
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self._queue = -1
+        self._first = 0  # of the queue's numbers: none is one of an earlier queue's
         self._gone: dict[int, Callable[[int], None]] = {}
 
     def watch(self, fd: int, gone: Callable[[int], None]) -> int:
@@ -38,7 +39,7 @@ class LastUses:
         except OSError as error:
             raise Busy(f"the host has no watch for the file left (fs.inotify): {told(error)}") from error
         self._gone.setdefault(number, gone)
-        return number
+        return self._first + number
 
     def wait(self, seconds: float) -> None:
         """Wait for files that are being closed, at most *seconds*."""
@@ -49,10 +50,10 @@ class LastUses:
             self._hear(0)
 
     def _hear(self, _events: int) -> None:
-        for number in list(last_use.told(self._queue)):
+        for number in list(last_use.told(self._queue, self._gone)):
             gone = self._gone.pop(number, None)
             if gone is not None:
-                self._reactor.barrier.call(gone, number)
+                self._reactor.barrier.call(gone, self._first + number)
 
     def broken(self, _error: Exception) -> None:
         """For the barrier: what is watched counts as in use from now on."""
@@ -61,5 +62,6 @@ class LastUses:
     def close(self) -> None:
         self._gone.clear()
         queue, self._queue = self._queue, -1
+        self._first += 1 << 32
         if queue >= 0:
             in_any_case(lambda: self._reactor.forget(queue), lambda: os.close(queue))

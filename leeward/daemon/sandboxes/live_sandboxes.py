@@ -479,7 +479,7 @@ class Bed:
         return self._desk.snapshots.new_file(self._entry.user, size)
 
     def resize(self, fd: int, size: int) -> None:
-        self._desk.snapshots.resize(fd, size)
+        self._desk.snapshots.resize(self._entry.user, fd, size)
 
     def count(self, states: Sequence[KernelState]) -> None:
         """Count what a waking sandbox maps, on disk or in memory, until nobody has it. Busy if that can't be told."""

@@ -9,11 +9,14 @@ what a process of a sandbox has kept of a dump that failed.
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from leeward._native import last_use
 from leeward._native.memfd import memory_file
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
@@ -31,9 +34,9 @@ MOST_SNAPSHOTS, MOST_OF_ALL = 64, 512
 _PART = 0.5
 #: Dumps of one user at once: each has a process that copies memory.
 MOST_DUMPS = 4
-#: Files of one user that still have bytes somewhere: each takes a watch of the host's.
-_MOST_FILES = 4096
-#: Seconds for which a request that finds no room waits for files that are being closed.
+#: Files of one user that still have bytes somewhere, and the part of the host's watches that those of all users may take.
+_MOST_FILES, _PART_OF_WATCHES = 4096, 4
+#: Seconds for which a request that finds no room waits for a file that is being closed.
 _FREED_S = 0.02
 
 
@@ -90,9 +93,11 @@ class Snapshots:
         self._reactor, self._most, self._idle, self._wall, self._random = reactor, most, idle, wall, random
         self._uses, self._leaves = uses, leaves
         self._room = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") * _PART)
+        self._most_files = last_use.most() // _PART_OF_WATCHES
         self._found: dict[str, SnapshotEntry] = {}
         self._files: dict[int, tuple[int, int]] = {}  # that somebody has: their users and bytes, by their numbers
         self._dumps: dict[int, int] = {}
+        self._closes: threading.Thread | None = None  # the last snapshot that was removed
         self._timer: Timer | None = None
         self._arriving: dict[str, tuple[int, Arriving]] = {}  # with their users
         self._waits: dict[str, Timer] = {}  # for bytes of those
@@ -133,10 +138,10 @@ class Snapshots:
         """Count a file that is there, unless it is counted already, until nobody has it. Busy if that can't be told."""
         self._files.setdefault(self._uses.watch(fd, self._gone), (user, size))
 
-    def resize(self, fd: int, size: int) -> None:
-        """Count *size* bytes of a file, as of now; Busy if these are too many."""
+    def resize(self, user: int, fd: int, size: int) -> None:
+        """Count *size* bytes of a file of *user*'s, as of now; Busy if these are too many."""
         number = self._uses.watch(fd, self._gone)
-        user, before = self._files[number]
+        _, before = self._files.get(number, (user, 0))
         if size > before:
             self._admit(user, size - before)
         self._files[number] = user, size
@@ -146,34 +151,46 @@ class Snapshots:
 
     def bytes_of(self, user: int) -> int:
         """The bytes that *user* has, with the memory of each zygote that a snapshot of his keeps."""
-        zygotes = {id(each.state.memory): each.state.memory.size for each in self._found.values()
-                   if each.user == user and each.state.memory is not None and not each.state.memory.is_counted}
-        return sum(size for owner, size in self._files.values() if owner == user) + sum(zygotes.values())
+        return self._bytes()[user]
+
+    def _bytes(self) -> Counter[int]:
+        """The same, by user."""
+        found = Counter[int]()
+        for owner, size in self._files.values():
+            found[owner] += size
+        zygotes = {(each.user, id(each.state.memory)): each.state.memory.size for each in self._found.values()
+                   if each.state.memory is not None and not each.state.memory.is_counted}
+        for (owner, _), size in zygotes.items():
+            found[owner] += size
+        return found
 
     def _admit(self, user: int, size: int) -> None:
         """Busy if *size* bytes more are too many."""
         if self._why_not(user, size):
-            self._uses.wait(_FREED_S)
+            if self._closes is not None:
+                self._closes.join(_FREED_S)
+            self._uses.wait(0.0)
         why = self._why_not(user, size)
         if why:
             raise Busy(why)
 
     def _why_not(self, user: int, size: int) -> str:
-        have, most = self.bytes_of(user), self._most(user)
+        found, most = self._bytes(), self._most(user)
+        have = found[user]
         if have + size > most:
             return (f"a snapshot of {size_text(size)} would make {size_text(have + size)} of yours, and"
                     f" {size_text(most)} are the most (snapshot_memory): remove one, or end its copies")
-        users = {owner for owner, _ in self._files.values()} | {each.user for each in self._found.values()}
-        left = self._room - sum(self.bytes_of(each) for each in users) - size
+        left = self._room - found.total() - size
         if left < 0 or not self._leaves(user, have + size, left):
             return "the snapshots of all users take as much of this machine's memory as they may"
-        if sum(owner == user for owner, _ in self._files.values()) >= _MOST_FILES:
-            return f"{_MOST_FILES} states of yours are in use, all that a user may have: end copies of them"
+        own, left = sum(owner == user for owner, _ in self._files.values()), self._most_files - len(self._files) - 1
+        if own >= _MOST_FILES or left < 0 or not self._leaves(user, own + 1, left):
+            return f"{own} states of yours are in use, all that you may have now: end copies of them"
         return ""
 
     def add(self, user: int, state: KernelState) -> SnapshotEntry:
         """Add a state in a file of `new_file`, which is the registry's from now on."""
-        self.resize(state.fd, state.size)
+        self.resize(user, state.fd, state.size)
         return self._keep(self._new_name(), user, state, self._wall())
 
     def _keep(self, name: str, user: int, state: KernelState, made: float) -> SnapshotEntry:
@@ -252,7 +269,7 @@ class Snapshots:
 
     def _drop(self, snapshot: SnapshotEntry) -> None:
         del self._found[snapshot.name]
-        close_file(snapshot.state.fd, snapshot.state.size)
+        self._closes = close_file(snapshot.state.fd, snapshot.state.size) or self._closes
 
     def _look_later(self) -> None:
         if self._timer is None and self._found:

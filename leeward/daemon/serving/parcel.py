@@ -295,8 +295,9 @@ class KeptResults:
             self._drop(request)
 
 
-#: Bytes and files of results that one guest may have; all guests together may have FILES files.
-MOST_LENT, MOST_FILES, FILES = 1 << 30, 1024, 4096
+#: Bytes and files of results that one guest may have; files of all guests together, and the part of the host's watches that
+#: these may take.
+MOST_LENT, MOST_FILES, FILES, PART_OF_WATCHES = 1 << 30, 1024, 4096, 8
 
 
 class LentFiles:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from leeward._native import last_use
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS, Shares, owners
 from leeward.daemon.loop.reactor import Reactor, Repeating
@@ -22,7 +23,7 @@ from leeward.daemon.serving import inbox, peers
 from leeward.daemon.serving.connection import Connection
 from leeward.daemon.serving.inbox import RequestArena
 from leeward.daemon.serving.moving import OtherProcesses
-from leeward.daemon.serving.parcel import FILES, LentFiles
+from leeward.daemon.serving.parcel import FILES, PART_OF_WATCHES, LentFiles
 from leeward.daemon.serving.rounds import CONNECTING, GUEST_SHARE, Rounds, Share
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics
@@ -95,7 +96,7 @@ class Server:
         self._room = shares
         self.most_results = RESULTS if shares is None else shares.results
         self._lent: dict[int, LentFiles] = {}
-        self.most_lent = FILES if shares is None else min(FILES, shares.spare)
+        self.most_lent = min(FILES, last_use.most() // PART_OF_WATCHES)
         self.desk: LiveSandboxes = LiveSandboxes(reactor, jobs, terms, own=self._own, book=self.watcher.events,
                          reserve=lambda user: max(self.config.folder_reserve, self.quotas.of(user).folder_reserve),
                          snapshots=lambda user: self.quotas.of(user).snapshot_memory or self.config.snapshot_memory,
@@ -325,7 +326,7 @@ class Server:
             self.shares.pop(share.user, None)
 
     def lend(self, user: int, arenas: Sequence[Arena]) -> None:
-        """Count memory files that are about to be sent to *user*, a guest, as far as there are descriptors for that."""
+        """Count memory files that are about to be sent to *user*, a guest, as far as there are watches for that."""
         lent = self._lent.get(user)
         for result in arenas:
             if sum(map(len, self._lent.values())) >= self.most_lent:
@@ -344,11 +345,18 @@ class Server:
         return self._lent_too_much(share.user) if share.guest else ""
 
     def _lent_too_much(self, user: int) -> str:
-        """Return a message that says which results *user* has to close before others can be had; "" if none."""
-        lent = self._lent.get(user)
-        if lent is None or not lent.full:
+        """
+        Return a message that says which results *user* has to close before others can be had; "" if none. A guest leaves as
+        many to others as it has, so that whoever comes next may have some.
+        """
+        def too_much() -> bool:
+            return lent.full or len(lent) >= self.most_lent - sum(map(len, self._lent.values()))
+
+        lent = self._lent.get(user) or LentFiles(self.desk.last_uses)
+        if not too_much():
             return ""
-        return f"you have {len(lent)} large results of {lent.size} bytes: let go of some"
+        self.desk.last_uses.wait(0.0)
+        return f"you have {len(lent)} large results of {lent.size} bytes: let go of some" if too_much() else ""
 
     def _look_at_lent(self) -> None:
         self.desk.last_uses.wait(0.0)

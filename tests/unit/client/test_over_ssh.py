@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from kit.features import ROOT
+from kit.waiting import poll_until
 from leeward.client import over_ssh
 from leeward.client.over_ssh import _WHERE
 from leeward.errors import DaemonAway
@@ -99,6 +103,7 @@ def test_a_child_of_fork_keeps_no_ssh_of_its_parents(tmp_path: Path) -> None:
     key = os.getpid(), "ssh://played"
     known: Future[over_ssh._Forwarded] = Future()
     over_ssh._forwarded[key] = known
+    over_ssh._running.add(made)
     known.set_result(over_ssh._Forwarded(made, str(tmp_path / "none"), ""))
     (goes_on, ends), (says, said) = os.pipe(), os.pipe()
     try:
@@ -119,6 +124,35 @@ def test_a_child_of_fork_keeps_no_ssh_of_its_parents(tmp_path: Path) -> None:
         over_ssh._end(over_ssh._forwarded.pop(key).result())
         for fd in (goes_on, says, said):
             os.close(fd)
+
+
+def test_a_child_of_fork_waits_for_no_ssh_that_its_parent_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of the parent's reads what that says, perhaps for as long as somebody types a password."""
+    program = tmp_path / "ssh"
+    program.write_text("#!/bin/sh\nexec cat\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("LEEWARD_SSH", str(program))
+    begun = over_ssh._forwarding(RemoteHost("ssh://silent.example"))
+    reads, child = over_ssh._line.__code__, 0
+    says, said = os.pipe()
+    try:
+        poll_until(lambda: any(reads is frame.f_code for frame in sys._current_frames().values()), "no thread reads")
+        child = os.fork()
+        if not child:
+            os.write(said, b"x")
+            os._exit(0)
+        assert select.select([says], [], [], 20)[0]
+        for made in list(over_ssh._beginning):
+            made.kill()
+        with pytest.raises(DaemonAway):
+            begun.result(20)
+    finally:
+        over_ssh.close()
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        os.close(says)
+        os.close(said)
 
 
 def test_an_ssh_that_forwards_no_port_in_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ import posixpath
 import re
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from leeward.apps.serve.calls import Use, tell
@@ -142,12 +142,15 @@ class Boxes:
         A new sandbox; the one that was made before by a request with the same *key*, if there is one ("": no key). Its
         ports are for those with a token if *is_private*; the other *options* are AsyncSandbox's.
         """
+        return await self._once(tenant, key, lambda hashed: self._open(tenant, use, template, metadata, hashed, options))
+
+    async def _once(self, tenant: ServeTenant, key: str, make: Callable[[str], Awaitable[OpenBox]]) -> OpenBox:
         hashed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32] if key else ""
         if not hashed:
-            return await self._open(tenant, use, template, metadata, "", options)
+            return await make("")
         known = self._opening.get((tenant.id, hashed))
         if known is None:
-            known = asyncio.ensure_future(self._open_once(tenant, use, template, metadata, hashed, options))
+            known = asyncio.ensure_future(self._found_or_made(tenant, hashed, make))
             self._opening[tenant.id, hashed] = known
             known.add_done_callback(lambda _: self._opening.pop((tenant.id, hashed), None))
         return await asyncio.shield(known)
@@ -162,36 +165,42 @@ class Boxes:
             await box.box.extend(lifetime=float(quota.lifetime))
         return box
 
-    async def _open_once(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], hashed: str,
-                         options: dict[str, Any]) -> OpenBox:
+    async def _found_or_made(self, tenant: ServeTenant, hashed: str, make: Callable[[str], Awaitable[OpenBox]]) -> OpenBox:
         for row in await self.rows(tenant):
             if row["metadata"].get(_KEY) == hashed:
                 return await self.find(tenant, row["sandbox"])
-        return await self._open(tenant, use, template, metadata, hashed, options)
+        return await make(hashed)
 
     async def copy(self, tenant: ServeTenant, use: Use, source: OpenBox, metadata: Mapping[str, str], lasts: float | None,
-                   name: str = "") -> OpenBox:
+                   name: str = "", key: str = "", options: Mapping[str, Any] | None = None) -> OpenBox:
         """
         A new sandbox with the options, the files and the contexts of *source*, which is this tenant's; with a *name* it is
-        kept as a snapshot, asleep. Programs aren't copied. Raises as `open`; *source* has its options.
+        kept as a snapshot, asleep. Programs aren't copied. *key* and what it raises as for `open`; *source* has its options,
+        in whose place others may be given.
         """
+        return await self._once(tenant, key, lambda hashed: self._copy(
+            tenant, use, source, metadata, lasts, name, hashed, source.options if options is None else options))
+
+    async def _copy(self, tenant: ServeTenant, use: Use, source: OpenBox, metadata: Mapping[str, str], lasts: float | None,
+                    name: str, hashed: str, wanted: Mapping[str, Any]) -> OpenBox:
         async with source.making:
-            options = {**source.options, "lifetime": lasts, "idle": lasts}
-            marks = {}
+            options = {**wanted, "lifetime": None if wanted.get("sleeps") else lasts, "idle": lasts}
+            marks, contexts = {}, list(source.contexts.items())  # others may be made or closed meanwhile
             if name:
-                kept = json.dumps([source.options, [[identity, each.cwd] for identity, each in source.contexts.items()]])
+                kept = json.dumps([source.options, [[identity, each.cwd] for identity, each in contexts]])
                 if len(kept) > _MOST_KEPT_TEXT:
                     raise bad("a sandbox with so many variables can't be kept as a snapshot")
                 marks = {SNAPSHOT: name, SOURCE: source.id, _KEPT: kept}
             if SNAPSHOT in source.marks:
                 await woken(source)
             try:
-                made = await self._open(tenant, use, source.template, metadata, "", options, marks, source)
+                made = await self._open(tenant, use, source.template, metadata, hashed, options, marks, source)
                 try:
                     await made.box.copy_files(source.box)
-                    for identity, context in source.contexts.items():
+                    for identity, context in contexts:
                         async with await context.kernel.snapshot() as snapshot:
-                            made.contexts[identity] = replace(context, kernel=await made.box.kernel(snapshot=snapshot))
+                            kernel = await made.box.kernel(snapshot=snapshot)
+                            made.contexts[identity] = Context(kernel, context.cwd, context.count, context.used)
                     if name:
                         await made.box.pause()
                 except BaseException:

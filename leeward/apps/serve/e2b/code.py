@@ -63,8 +63,11 @@ class CodeFace:
             raise busy(f"{MOST_CONTEXTS} contexts are open, as many as are allowed at once")
         cwd = await box.path(taken(fields, "cwd", str, "."))
         await context_of(box)  # the default one's kernel is the first
-        context = Context(await box.box.kernel(), cwd)
-        identity = f"{NAMED}{context.kernel.number}"
+        kernel = await box.box.kernel()
+        while (identity := f"{NAMED}{kernel.number}") in box.contexts:  # a copy's contexts have the names of their source's
+            before, kernel = kernel, await box.box.kernel()
+            await before.close()
+        context = Context(kernel, cwd)
         box.contexts[identity] = context
         await enter(context)
         return JSONResponse(_row(identity, context))

@@ -88,13 +88,14 @@ class ControlFace:
         lasts, sleeps = self._lasting(call.tenant, fields, LASTS_S), taken(fields, "autoPause", bool, False)
         kept = await self._snapshot(call.tenant, template)
         if kept is not None:
-            return JSONResponse(self._row(await self._boxes.copy(
-                call.tenant, call.use, kept, texts(fields, "metadata"), lasts)), 201)
+            return JSONResponse(self._row(await self._copy(
+                call, kept, texts(fields, "metadata"), lasts, key=call.headers.get("idempotency-key", ""),
+                options=options_of_copy(kept.options, call.tenant, fields))), 201)
         options = self._door.options
         box = await self._boxes.open(
             call.tenant, call.use, template, texts(fields, "metadata"), call.headers.get("idempotency-key", ""),
             profile=profile_of(template, call.tenant, options.profile or _PROFILE), environment=options.environment or None,
-            is_private=not taken(taken(fields, "network", dict, {}), "allowPublicTraffic", bool, True),
+            is_private=_is_private(fields),
             env=texts(fields, "envVars"), lifetime=None if sleeps else lasts, idle=lasts, sleeps=sleeps,
             memory=call.tenant.quota.memory or None, **egress_of(call.tenant, fields))
         if sleeps:
@@ -102,6 +103,13 @@ class ControlFace:
         return JSONResponse(self._row(box), 201)
 
     # --- copies ---------------------------------------------------------------------
+
+    async def _copy(self, call: ServeCall, source: OpenBox, metadata: Mapping[str, str], lasts: float,
+                    **more: Any) -> OpenBox:
+        made = await self._boxes.copy(call.tenant, call.use, source, metadata, lasts, **more)
+        if SLEEPS in made.marks:
+            await _keep(made, call.tenant)
+        return made
 
     async def fork(self, call: ServeCall) -> Response:
         """Copies with the files and the contexts; each is there or has an error of its own."""
@@ -112,7 +120,7 @@ class ControlFace:
         made: list[Row] = []
         for _ in range(count):
             try:
-                made.append({"sandbox": self._row(await self._boxes.copy(call.tenant, call.use, box, box.metadata, lasts))})
+                made.append({"sandbox": self._row(await self._copy(call, box, box.metadata, lasts))})
             except (ServeProblem, DaemonError) as error:
                 problem = problem_of(error)
                 made.append({"error": {"code": problem.status, "message": problem.message}})
@@ -140,7 +148,7 @@ class ControlFace:
 
     async def _snapshot(self, tenant: ServeTenant, name: str) -> OpenBox | None:
         """The newest snapshot of this id or name."""
-        if name in (*OWN_TEMPLATES, *tenant.profiles):
+        if name in (*OWN_TEMPLATES, *tenant.profiles, UNNAMED):
             return None
         rows = await self._boxes.rows(tenant, snapshots=True)
         found = [row["sandbox"] for row in rows if name in (row["sandbox"], row["metadata"][SNAPSHOT])]
@@ -261,6 +269,27 @@ def egress_of(tenant: ServeTenant, fields: Mapping[str, Any]) -> Row:
     if [each for each in denied if each != "0.0.0.0/0"]:
         raise ServeProblem(501, "denyOut is offered for 0.0.0.0/0 alone")
     return {"egress": tenant.egress[0], **({"policy": {"allow": allowed}} if allowed else {})}
+
+
+def _is_private(fields: Mapping[str, Any]) -> bool:
+    return not taken(taken(fields, "network", dict, {}), "allowPublicTraffic", bool, True)
+
+
+def options_of_copy(kept: Mapping[str, Any], tenant: ServeTenant, fields: Mapping[str, Any]) -> Row:
+    """
+    How a sandbox is opened that begins with a snapshot of one with the options *kept*, as a request wants it: no more of the
+    network than the snapshot's had, the request wants and the tenant may have now.
+    """
+    network = egress_of(tenant, fields)
+    made = {**{name: value for name, value in kept.items() if name not in ("egress", "policy")},
+            "is_private": kept.get("is_private", False) or _is_private(fields),
+            "env": {**kept.get("env", {}), **texts(fields, "envVars")},
+            "sleeps": taken(fields, "autoPause", bool, False), "memory": tenant.quota.memory or None}
+    lists = [set(each["policy"]["allow"]) for each in (kept, network) if each.get("policy")]
+    allowed = sorted(set.intersection(*lists)) if lists else []
+    if not network or not kept.get("egress") or (lists and not allowed):
+        return made
+    return {**made, "egress": network["egress"], **({"policy": {"allow": allowed}} if allowed else {})}
 
 
 def _page(rows: list[Row], query: Mapping[str, str]) -> tuple[list[Row], dict[str, str]]:

@@ -26,7 +26,7 @@ def boxes(monkeypatch, tmp_path):
     rows = {ONE: {"serve.tenant": "1", "own.a": "b"}, OTHER: {"serve.tenant": "2"}, "d" * 26: {}}
 
     class Box:
-        detached, homes = False, 0
+        detached, homes, socket = False, 0, ""
 
         def __init__(self, identity="", metadata=None, **_):
             self.identity = identity or f"{len(rows):a>26}".translate(dict(zip(b"0123456789", "qrstuvwxyz", strict=True)))
@@ -179,6 +179,102 @@ def test_a_profiles_home_is_looked_for_in_a_sandbox_that_nobody_has_used(boxes):
         return looked, [await box.path("a") for box in made], type(made[0].box).homes
 
     assert (2, ["/home/user/a"] * 3, 2) == asyncio.run(run())
+
+
+class Kernel:
+    """One that has a snapshot, while which is taken *meanwhile* is called."""
+
+    def __init__(self, number, meanwhile=lambda: None):
+        self.number, self.meanwhile, self.is_closed = number, meanwhile, False
+
+    async def snapshot(self):
+        self.meanwhile()
+        return self
+
+    async def close(self):
+        self.is_closed = True
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        pass
+
+
+@pytest.fixture
+def copied(monkeypatch, boxes):
+    """Makes a sandbox, with what a test says of it, and a copy of it."""
+    from leeward.apps.serve import nodes
+    from leeward.apps.serve.calls import Use
+
+    async def kernel(self, **_):
+        self.kernels = getattr(self, "kernels", 0) + 1
+        return Kernel(self.kernels)
+
+    async def copy_files(self, source):
+        pass
+
+    monkeypatch.setattr(nodes.AsyncSandbox, "kernel", kernel, raising=False)
+    monkeypatch.setattr(nodes.AsyncSandbox, "copy_files", copy_files, raising=False)
+    tenant, use = ServeTenant("x", "1", TenantQuota(sandboxes=9)), Use()
+
+    async def make(prepare, key="", **options):
+        source = await boxes[0].open(tenant, use, "base", {}, "", profile="workdir", **options)
+        prepare(source)
+        return source, [await boxes[0].copy(tenant, use, source, {}, 5.0, key=key) for _ in range(2)]
+
+    return make
+
+
+def test_contexts_may_come_and_go_while_a_sandbox_is_copied(copied):
+    """And the copy's have nobody who runs code in them."""
+    from leeward.apps.serve.e2b.boxes import Context
+
+    def prepare(source):
+        def comes():
+            source.contexts["context-9"] = Context(Kernel(9), "/")
+
+        source.contexts["default"] = Context(Kernel(1, comes), "/a", 3, 4.0, 1, 1)
+
+    _, (made, _) = asyncio.run(copied(prepare))
+    assert ["default"] == list(made.contexts)
+    found = made.contexts["default"]
+    assert ("/a", 3, 4.0, 0, 0) == (found.cwd, found.count, found.used, found.running, found.sockets)
+
+
+def test_a_new_context_of_a_copy_takes_no_others_name(copied):
+    """The copy's kernels are numbered anew, and its contexts have the names of their source's."""
+    from leeward.apps.serve.e2b import code
+    from leeward.apps.serve.e2b.boxes import Context
+
+    class Call:
+        async def fields(self):
+            return {"cwd": "/workspace"}
+
+    def prepare(source):
+        source.contexts |= {"default": Context(Kernel(1), "/a"), "context-3": Context(Kernel(3), "/b")}
+
+    async def run():
+        _, (made, _) = await copied(prepare)
+        await code.CodeFace(None, None).create(Call(), made)
+        return made.contexts
+
+    assert ["/a", "/b", "/workspace"] == [each.cwd for each in asyncio.run(run()).values()]
+
+
+def test_a_copy_sleeps_when_its_time_is_over_as_its_source_does(copied):
+    """It ends no earlier: its time is said again by requests about what it may be unused."""
+    async def run():
+        return [(await copied(lambda source: None, sleeps=sleeps))[1][0].options for sleeps in (True, False)]
+
+    assert [(None, 5.0), (5.0, 5.0)] == [(each["lifetime"], each["idle"]) for each in asyncio.run(run())]
+
+
+def test_a_copy_that_is_asked_for_again_by_its_key_is_the_same(copied):
+    async def run():
+        return [len({each.id for each in (await copied(lambda source: None, key))[1]}) for key in ("key", "")]
+
+    assert [1, 2] == asyncio.run(run())
 
 
 def test_what_may_have_been_opened_unseen_is_asked_for(boxes):

@@ -26,6 +26,32 @@ def test_a_sandbox_has_its_tenants_policy_or_less(tenant, fields, expected):
     assert expected == egress_of(tenant, fields)
 
 
+@pytest.mark.parametrize(("kept", "fields", "expected"), [
+    ({}, {}, {}), ({"egress": "pypi"}, {}, {"egress": "pypi"}), ({"egress": "pypi"}, {"allow_internet_access": False}, {}),
+    ({"egress": "before"}, {}, {"egress": "pypi"}), ({}, {"network": {"allowOut": ["a.example"]}}, {}),
+    ({"egress": "pypi", "policy": {"allow": ["a.example", "b.example"]}},
+     {"network": {"allowOut": ["b.example", "c.example"]}}, {"egress": "pypi", "policy": {"allow": ["b.example"]}}),
+    ({"egress": "pypi", "policy": {"allow": ["a.example"]}}, {"network": {"allowOut": ["b.example"]}}, {}),
+    ({"egress": "pypi", "policy": {"allow": ["a.example"]}}, {}, {"egress": "pypi", "policy": {"allow": ["a.example"]}})])
+def test_a_copy_of_a_snapshot_reaches_what_both_may_reach(kept, fields, expected):
+    from leeward.apps.serve.e2b.control import options_of_copy
+
+    made = options_of_copy({"profile": "workdir", **kept}, ONE, fields)
+    assert expected == {name: value for name, value in made.items() if name in ("egress", "policy")}
+    assert "egress" not in options_of_copy({"profile": "workdir", **kept}, NONE, fields)
+
+
+def test_a_copy_of_a_snapshot_is_as_its_request_says():
+    from leeward.apps.serve.e2b.control import options_of_copy
+
+    kept = {"profile": "workdir", "env": {"A": "1", "B": "1"}, "is_private": False, "sleeps": True, "memory": 5}
+    fields = {"envVars": {"B": "2"}, "network": {"allowPublicTraffic": False}}
+    assert {"profile": "workdir", "env": {"A": "1", "B": "2"}, "is_private": True, "sleeps": False,
+            "memory": None} == options_of_copy(kept, NONE, fields)
+    assert options_of_copy({**kept, "is_private": True}, NONE, {"autoPause": True}) | {"env": {}} == {
+        "profile": "workdir", "env": {}, "is_private": True, "sleeps": True, "memory": None}
+
+
 @pytest.mark.parametrize("network", [{"denyOut": ["a.example"]}, {"allowOut": [1]}, {"allowOut": "x"}, []])
 def test_what_a_policy_cannot_hold_is_refused(network):
     from leeward.apps.serve.e2b.control import egress_of

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,6 +128,59 @@ def test_a_guest_leaves_others_their_part_of_the_memory(desk: Desk) -> None:
     desk.add(2, 225)
     with pytest.raises(Busy, match="all users"):
         desk.fits(2, 1)
+
+
+def test_a_guest_leaves_others_their_part_of_the_watches(desk: Desk) -> None:
+    """The kernel counts those of all users for the daemon's."""
+    desk.snapshots._most_files, desk.guests = 4, True
+    for user in (1, 1, 2):
+        desk.add(user, 1)
+    with pytest.raises(Busy, match="2 states of yours"):
+        desk.fits(1, 1)
+    desk.guests = False
+    desk.add(1, 1)
+    with pytest.raises(Busy, match="1 states of yours"):
+        desk.fits(2, 1)
+
+
+def test_who_asks_for_too_much_holds_up_nobody(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(desk.uses, "wait", waits.append)
+    desk.add(1, MOST)
+    with pytest.raises(Busy):
+        desk.fits(1, 1)
+    assert [0.0] == waits
+
+
+def test_a_request_waits_for_the_snapshot_that_was_removed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closes(threading.Thread):
+        def join(self, timeout: float | None = None) -> None:
+            self.start()
+            super().join(timeout)
+
+    monkeypatch.setattr("leeward.daemon.sandboxes.snapshots._FREED_S", 10.0)
+    monkeypatch.setattr("leeward.daemon.sandboxes.snapshots.close_file", lambda fd, _: Closes(target=os.close, args=(fd,)))
+    desk.snapshots.remove(desk.add(1, MOST), 1)
+    desk.fits(1, MOST)
+
+
+def test_what_a_request_looks_at_doesnt_grow_with_the_users(desk: Desk) -> None:
+    class Files(dict[int, tuple[int, int]]):
+        looks = 0
+
+        def values(self) -> Any:
+            Files.looks += 1
+            return super().values()
+
+    looks = []
+    for user in range(1, 30):
+        desk.add(user, 1)
+        desk.snapshots._files = Files(desk.snapshots._files)
+        Files.looks = 0
+        desk.fits(user, 1)
+        looks.append(Files.looks)
+        desk.uses.wait(0.0)
+    assert 1 == len(set(looks))
 
 
 def test_a_zygotes_memory_counts_once(desk: Desk) -> None:

@@ -7,7 +7,7 @@ import mmap
 import os
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -205,6 +205,23 @@ def test_files_are_bounded_by_number_as_well(house: House, monkeypatch: pytest.M
     assert ["ok", "ok", "busy"] == [house.run(guest) for _ in range(3)]
 
 
-def test_no_descriptors_are_reserved_where_they_are_scarce() -> None:
-    assert 0 == Shares(limit=1500, pool=300, connections=400).spare
-    assert 10 < Shares(limit=1 << 19, pool=300, connections=1024).spare
+def test_guests_leave_each_other_as_many_files_as_they_have(house: House) -> None:
+    """Beyond what all may have none would be counted."""
+    house.server.most_lent = 4
+    first, second, third, fourth = (house.client(GUEST + number) for number in range(4))
+    assert ["ok", "ok", "busy"] == [house.run(first) for _ in range(3)]
+    assert ["ok", "busy"] == [house.run(second) for _ in range(2)]
+    assert ["ok", "busy"] == [house.run(third) for _ in range(2)]
+    assert "busy" == house.run(fourth)
+    house.let_go()
+    assert "ok" == house.run(fourth)
+
+
+def test_results_are_counted_where_descriptors_are_scarce() -> None:
+    """They take none."""
+    reactor, jobs = Reactor(), Jobs()
+    server = Server(reactor, cast("Any", jobs), Config(), status=dict, shut_down=lambda _: None,
+                    users=ServedUsers(os.geteuid()), shares=Shares(limit=1500, pool=300, connections=400))
+    assert 100 < server.most_lent
+    server.close()
+    reactor.close()
