@@ -67,10 +67,9 @@ class Progress:
     def above(self, write: Callable[[bytes], object], data: bytes) -> None:
         """Have *write* put *data* of others on standard error, in the line's place; the line comes back after a whole one."""
         with self._lock:
-            if self._is_drawn:
-                _write(_CLEAR)
+            self._clear()
             write(data)
-            self._is_drawn, self._is_free = False, data.endswith(b"\n")
+            self._is_free = data.endswith(b"\n")
 
     def _show(self) -> None:
         began, pause = time.monotonic(), AFTER_S
@@ -78,22 +77,42 @@ class Progress:
             pause = _EACH_S
             far = self._text()
             text = f"leeward: {self._what}: {far + ', ' if far else ''}{time.monotonic() - began:.0f} s"
+            shown = escape(text.encode("utf-8", "backslashreplace")).decode()[:_columns()].encode()
             with self._lock:
-                if self._is_free and not _write(_CLEAR + escape(text.encode("utf-8", "backslashreplace"))):
+                if self._over.is_set():
+                    break
+                if self._is_free and not _write(_CLEAR + shown):
                     return
                 self._is_drawn = self._is_free
+        with self._lock:
+            self._clear()
+
+    def _clear(self) -> None:
         if self._is_drawn:
             _write(_CLEAR)
+        self._is_drawn = False
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._thread is not None:
-            self._thread.join(1.0)  # the terminal may be stopped
+            self._thread.join(1.0)
+            if self._thread.is_alive() and self._lock.acquire(blocking=False):  # it waits for the text
+                self._clear()
+                self._lock.release()  # else the terminal is stopped
 
 
 def shows() -> bool:
     """Whether standard error is a terminal that can clear a line."""
     return os.isatty(2) and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+def _columns() -> int | None:
+    """Those of a line that is one row of the terminal: of more rows only the last one would be cleared; None if not known."""
+    try:
+        columns = os.get_terminal_size(2).columns
+    except OSError:
+        return None
+    return columns - 1 if columns > 1 else None
 
 
 def _write(data: bytes) -> bool:

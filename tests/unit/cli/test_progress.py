@@ -6,6 +6,7 @@ import contextlib
 import os
 import pty
 import select
+import termios
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -60,6 +61,40 @@ def test_a_long_task_has_a_progress_line_that_is_erased() -> None:
             shown = read(screen, b" s")
         assert b"\r\x1b[Kleeward: copying: 3 files\\x1b[2J, 0 s" in shown
         assert read(screen).endswith(b"\r\x1b[K")
+
+
+def test_the_line_is_no_longer_than_the_terminal_is_wide() -> None:
+    """Else each update would leave the row before."""
+    with terminal() as screen:
+        termios.tcsetwinsize(screen, (24, 40))
+        with progress.Progress("copying", lambda: "3 files, " + "#" * 100):
+            shown = read(screen, b"#\r\x1b[K")
+    rows = shown.split(b"\r\x1b[K")
+    assert 39 == len(rows[1])
+    assert rows[1].startswith(b"leeward: copying: 3 files, ###")
+
+
+def test_a_text_that_comes_after_the_end_is_not_shown() -> None:
+    """Nor does the line's end clear what was printed meanwhile."""
+    texts = ["far"]
+    waits, goes_on = threading.Event(), threading.Event()
+
+    def text() -> str:
+        if not texts:
+            waits.set()
+            goes_on.wait(10)
+        return texts.pop() if texts else "late"
+
+    with terminal() as screen:
+        with progress.Progress("copying", text) as line:
+            read(screen, b" s")
+            assert waits.wait(10)
+        assert b"\r\x1b[K" == read(screen)
+        goes_on.set()
+        assert line._thread is not None
+        line._thread.join(10)
+        assert not line._thread.is_alive()
+        assert b"" == read(screen)
 
 
 def test_a_short_task_has_no_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
