@@ -230,23 +230,29 @@ class KernelSocket:
         self._call.use.held += size
 
     async def _take(self) -> None:
-        """Read requests; those that can't wait are answered here."""
-        call = self._call
         while True:
-            text = await call.message()
-            await in_pace(call.use, call.tenant)
-            asked = await asyncio.to_thread(asked_of, text) if len(text) > MOST_JSON else asked_of(text)
-            if asked.kind == "interrupt_request":
-                await self._context.kernel.interrupt()
-                await self._say(asked, "control", "interrupt_reply", {"status": "ok"})
-            elif asked.kind == "shutdown_request":
-                await (_anew(self._context) if asked.again else self._door.boxes.kill(self._box))
-                await self._say(asked, "control", "shutdown_reply", {"status": "ok", "restart": asked.again})
-            elif asked.kind != "input_reply":
-                self._hold(asked.size)
-                if self._queue.qsize() >= MOST_WAITING or call.use.held > BODIES * call.tenant.quota.body:
-                    raise busy("too many requests wait for the kernel")
-                self._queue.put_nowait(asked)
+            await self._taken(await self._call.message())
+
+    async def _taken(self, text: bytes | str) -> None:
+        """Take a request; one that can't wait is answered here."""
+        call, size = self._call, len(text.encode() if isinstance(text, str) else text)
+        self._hold(size)
+        if call.use.held > BODIES * call.tenant.quota.body:
+            raise busy("too many requests wait for the kernel")
+        await in_pace(call.use, call.tenant)
+        asked = await asyncio.to_thread(asked_of, text) if len(text) > MOST_JSON else asked_of(text)
+        if asked.kind not in ("interrupt_request", "shutdown_request", "input_reply"):
+            if self._queue.qsize() >= MOST_WAITING:
+                raise busy("too many requests wait for the kernel")
+            self._queue.put_nowait(asked)
+            return
+        self._hold(-size)
+        if asked.kind == "interrupt_request":
+            await self._context.kernel.interrupt()
+            await self._say(asked, "control", "interrupt_reply", {"status": "ok"})
+        elif asked.kind == "shutdown_request":
+            await (_anew(self._context) if asked.again else self._door.boxes.kill(self._box))
+            await self._say(asked, "control", "shutdown_reply", {"status": "ok", "restart": asked.again})
 
     async def _work(self) -> None:
         while True:

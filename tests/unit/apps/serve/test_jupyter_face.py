@@ -160,6 +160,22 @@ def test_an_interrupt_passes_code_that_runs():
     assert kernel.interrupted.is_set()
 
 
+def test_what_waits_for_its_pace_counts_too(monkeypatch):
+    """Else each of a tenant's sockets would have one large message more."""
+    from leeward.apps.serve import jupyter_face
+
+    held = []
+
+    async def in_pace(use, _tenant):
+        held.append(use.held)
+
+    monkeypatch.setattr(jupyter_face, "in_pace", in_pace)
+    asked = message("history_request", code="\u00e9" * 10)
+    run(PlayedKernel([]), asked)
+
+    assert [len(asked.encode())] == held
+
+
 def test_what_waits_counts_as_bodies_do():
     from leeward.apps.serve.calls import BODIES
 
