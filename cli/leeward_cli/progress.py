@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Seconds until the line is shown, and between its updates.
 AFTER_S, _EACH_S = 1.0, 0.25
 
-_CLEAR = b"\r\x1b[K"
+CLEAR = b"\r\x1b[K"
 
 
 #: Columns of a bar.
@@ -64,11 +64,11 @@ class Progress:
             self._thread.start()
         return self
 
-    def above(self, write: Callable[[bytes], object], data: bytes) -> None:
-        """Have *write* put *data* of others on standard error, in the line's place; the line comes back after a whole one."""
+    def above(self, put: Callable[[bytes], object], data: bytes) -> None:
+        """Have *put* write *data* of others on standard error, in the line's place; the line comes back after a whole one."""
         with self._lock:
             self._clear()
-            write(data)
+            put(data)
             self._is_free = data.endswith(b"\n")
 
     def _show(self) -> None:
@@ -77,11 +77,10 @@ class Progress:
             pause = _EACH_S
             far = self._text()
             text = f"leeward: {self._what}: {far + ', ' if far else ''}{time.monotonic() - began:.0f} s"
-            shown = escape(text.encode("utf-8", "backslashreplace")).decode()[:_columns()].encode()
             with self._lock:
                 if self._over.is_set():
                     break
-                if self._is_free and not _write(_CLEAR + shown):
+                if self._is_free and not write(row(text)):
                     return
                 self._is_drawn = self._is_free
         with self._lock:
@@ -89,7 +88,7 @@ class Progress:
 
     def _clear(self) -> None:
         if self._is_drawn:
-            _write(_CLEAR)
+            write(CLEAR)
         self._is_drawn = False
 
     def __exit__(self, *_: object) -> None:
@@ -106,16 +105,18 @@ def shows() -> bool:
     return os.isatty(2) and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
-def _columns() -> int | None:
-    """Those of a line that is one row of the terminal: of more rows only the last one would be cleared; None if not known."""
+def row(text: str) -> bytes:
+    """*text* in the place of the line before, no longer than the terminal is wide: else a part of it would stay."""
     try:
         columns = os.get_terminal_size(2).columns
     except OSError:
-        return None
-    return columns - 1 if columns > 1 else None
+        columns = 0
+    shown = escape(text.encode("utf-8", "backslashreplace")).decode()
+    return CLEAR + (shown[:columns - 1] if columns > 1 else shown).encode()
 
 
-def _write(data: bytes) -> bool:
+def write(data: bytes) -> bool:
+    """Write to standard error; whether that takes it."""
     try:
         os.write(2, data)
     except OSError:

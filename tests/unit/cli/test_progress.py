@@ -125,9 +125,9 @@ def test_lines_of_others_are_above_the_line() -> None:
     """It isn't drawn behind a half one."""
     with terminal() as screen, progress.Progress("installing") as line:
         read(screen, b" s")
-        line.above(progress._write, b"Collecting")
+        line.above(progress.write, b"Collecting")
         read(screen, b"Collecting")
-        line.above(progress._write, b" numpy\n")
+        line.above(progress.write, b" numpy\n")
         shown = read(screen, b" s")
     assert shown.startswith(b" numpy\r\n\r\x1b[Kleeward: installing: ")
 
