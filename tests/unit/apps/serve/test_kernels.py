@@ -189,5 +189,5 @@ def test_a_kernel_that_does_not_heed_an_interrupt_begins_anew_where_its_context_
         await asyncio.wait({task})
         return kernel.resets, kernel.codes
 
-    monkeypatch.setattr(kernels, "_INTERRUPT_S", 0.2)
+    monkeypatch.setattr(kernels, "_INTERRUPT_S", 0.5)
     assert (1, ["deaf", "", "import os; os.chdir('/tmp/x'); del os"]) == asyncio.run(test())
