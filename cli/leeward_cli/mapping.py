@@ -205,16 +205,10 @@ class _Bar:
             return
         self._next = now + _EACH_S
         spent, share = now - self._began, self.passed / self._size if self._size else 0.0
-        self._write(f"\r\x1b[K{progress.bar(share) + ' ' if self._size else ''}{far.done} jobs, {far.refused} refused,"
-                    f" {far.done / max(0.001, spent):.0f}/s{progress.left(share, spent)}")
+        progress.write(progress.row(
+            f"{progress.bar(share) + ' ' if self._size else ''}{far.done} jobs, {far.refused} refused,"
+            f" {far.done / max(0.001, spent):.0f}/s{progress.left(share, spent)}"))
 
     def end(self) -> None:
         if self._shows:
-            self._write("\r\x1b[K")
-
-    @staticmethod
-    def _write(text: str) -> None:
-        try:
-            os.write(2, text.encode())
-        except OSError:
-            pass
+            progress.write(progress.CLEAR)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Seconds until the line is shown, and between its updates.
 AFTER_S, _EACH_S = 1.0, 0.25
 
-_CLEAR = b"\r\x1b[K"
+CLEAR = b"\r\x1b[K"
 
 
 #: Columns of a bar.
@@ -64,13 +64,12 @@ class Progress:
             self._thread.start()
         return self
 
-    def above(self, write: Callable[[bytes], object], data: bytes) -> None:
-        """Have *write* put *data* of others on standard error, in the line's place; the line comes back after a whole one."""
+    def above(self, put: Callable[[bytes], object], data: bytes) -> None:
+        """Have *put* write *data* of others on standard error, in the line's place; the line comes back after a whole one."""
         with self._lock:
-            if self._is_drawn:
-                _write(_CLEAR)
-            write(data)
-            self._is_drawn, self._is_free = False, data.endswith(b"\n")
+            self._clear()
+            put(data)
+            self._is_free = data.endswith(b"\n")
 
     def _show(self) -> None:
         began, pause = time.monotonic(), AFTER_S
@@ -79,16 +78,26 @@ class Progress:
             far = self._text()
             text = f"leeward: {self._what}: {far + ', ' if far else ''}{time.monotonic() - began:.0f} s"
             with self._lock:
-                if self._is_free and not _write(_CLEAR + escape(text.encode("utf-8", "backslashreplace"))):
+                if self._over.is_set():
+                    break
+                if self._is_free and not write(row(text)):
                     return
                 self._is_drawn = self._is_free
+        with self._lock:
+            self._clear()
+
+    def _clear(self) -> None:
         if self._is_drawn:
-            _write(_CLEAR)
+            write(CLEAR)
+        self._is_drawn = False
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._thread is not None:
-            self._thread.join(1.0)  # the terminal may be stopped
+            self._thread.join(1.0)
+            if self._thread.is_alive() and self._lock.acquire(blocking=False):  # it waits for the text
+                self._clear()
+                self._lock.release()  # else the terminal is stopped
 
 
 def shows() -> bool:
@@ -96,7 +105,18 @@ def shows() -> bool:
     return os.isatty(2) and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
-def _write(data: bytes) -> bool:
+def row(text: str) -> bytes:
+    """*text* in the place of the line before, no longer than the terminal is wide: else a part of it would stay."""
+    try:
+        columns = os.get_terminal_size(2).columns
+    except OSError:
+        columns = 0
+    shown = escape(text.encode("utf-8", "backslashreplace")).decode()
+    return CLEAR + (shown[:columns - 1] if columns > 1 else shown).encode()
+
+
+def write(data: bytes) -> bool:
+    """Write to standard error; whether that takes it."""
     try:
         os.write(2, data)
     except OSError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import tempfile
+import threading
 import webbrowser
 
 import click
@@ -48,4 +49,5 @@ def _open(link: str, path: str) -> None:
     """Open *link* in a browser by the file *path*: arguments of a program can be seen by other users of the host."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="utf-8") as file:
         file.write(_PAGE.format(html.escape(link)))
-    webbrowser.open(f"file://{path}")
+    # A browser in a terminal ends when its user is done, and needs the page until then.
+    threading.Thread(target=webbrowser.open, args=(f"file://{path}",), name="leeward browser", daemon=True).start()

@@ -12,8 +12,10 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import threading
 import urllib.request
 from contextlib import nullcontext, suppress
@@ -25,6 +27,7 @@ from kit.far_network import FarNetwork, certificate
 from kit.features import ROOT, SBIN
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from kit.served import Served
+from kit.waiting import poll_until
 from leeward.client import over_ssh
 from leeward.spec.paths import RemoteHost
 
@@ -47,6 +50,19 @@ def far(request):
 
 #: What is the server's own, whatever network its callers come from.
 HERE = pytest.mark.parametrize("far", ["loopback"], indirect=True)
+
+
+@pytest.mark.needs("veth")
+def test_a_run_that_is_killed_leaves_no_network():
+    killed = ("import os, signal\nfrom kit.far_network import FarNetwork\nmade = FarNetwork().__enter__()\n"
+              "print(made.enter[1], flush=True)\nos.kill(os.getpid(), signal.SIGKILL)")
+    done = subprocess.run([sys.executable, "-c", killed], env={**os.environ, "PYTHONPATH": str(ROOT / "tests")}, text=True,
+                          stdout=subprocess.PIPE, timeout=PATIENCE, check=False)
+    path = done.stdout.strip().removeprefix("--net=")
+
+    assert -signal.SIGKILL == done.returncode
+    assert path
+    poll_until(lambda: not os.path.exists(path), "the network is gone", PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -128,6 +128,27 @@ def test_code_whose_client_goes_is_interrupted(served, kernel):
     assert "idle" == served.ask("GET", "/api/kernels")[1][0]["execution_state"]
 
 
+def test_a_clients_code_is_interrupted_by_no_other_client(served, daemon, kernel):
+    """Not by one that asks for a completion meanwhile, nor by one that goes with code that waits."""
+    long = "import os\nprint('begun', flush=True)\nwhile not os.path.exists('/workspace/over'): pass\nprint('whole')"
+    with socket_to(served, kernel) as first:
+        ask(first, "execute_request", code=long)
+        while "stream" != json.loads(first.recv(PATIENCE))["msg_type"]:
+            pass
+        with socket_to(served, kernel) as second:
+            ask(second, "complete_request", code="zi", cursor_pos=2)
+            assert [] == answers(second)[1][1]["matches"]
+            ask(second, "execute_request", code="lost = 1")
+            assert "execute_input" == [json.loads(second.recv(PATIENCE))["msg_type"] for _ in range(2)][1]
+        with leeward.Sandbox.attach(kernel.replace("-", ""), socket=daemon.socket) as box:
+            box.files.write("/workspace/over", b"")
+            found = answers(first)
+            assert "NameError" == said(first, "lost")
+
+    assert "whole\n" == "".join(content["text"] for kind, content in found if "stream" == kind)
+    assert "ok" == found[-2][1]["status"]
+
+
 def test_a_deleted_kernel_is_gone_and_so_is_one_whose_sandbox_ends(served, daemon, kernel):
     from websockets.exceptions import InvalidStatus
 

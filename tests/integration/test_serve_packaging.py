@@ -90,7 +90,8 @@ def test_behind_the_proxy_all_faces_work_over_tls(tmp_path, certificates, monkey
             "leeward-serve.nginx", LEEWARD_DOMAIN="lw.localhost", LEEWARD_DOOR=f"{served.address[0]}:{served.address[1]}",
             LEEWARD_LISTEN=f"127.0.0.1:{port}", LEEWARD_CERTIFICATES=str(certificates)))
         (tmp_path / "nginx").write_text(
-            f"daemon off;\npid {tmp_path}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n" + "".join(
+            f"daemon off;\npid {tmp_path}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\n"
+            f"access_log {tmp_path}/access;\n" + "".join(
                 f"{what}_temp_path {tmp_path}/{what};\n" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
             + f"include {tmp_path}/site;\n}}\n")
         nginx = [shutil.which("nginx", path=SBIN), "-p", tmp_path, "-e", "stderr", "-c", tmp_path / "nginx"]
@@ -104,6 +105,7 @@ def test_behind_the_proxy_all_faces_work_over_tls(tmp_path, certificates, monkey
         finally:
             proxy.terminate()
             proxy.wait(30)
+    assert "" == (tmp_path / "access").read_text()  # addresses can have tokens
 
 
 def _listens(port):

@@ -186,6 +186,22 @@ def test_a_browser_gets_the_link_by_a_file_of_the_users(daemon: LiveDaemon, tmp_
     assert not os.path.exists(path)
 
 
+def test_a_browser_that_lasts_gets_the_page(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """As one in a terminal does: whoever opens it waits for its end."""
+    told, browser = tmp_path / "told", tmp_path / "browser"
+    browser.write_text(f"""#!{sys.executable}
+import os, re, sys, urllib.request
+link = re.search('href="([^"]+)"', open(sys.argv[1].removeprefix("file://")).read())[1]
+with open("{told}.new", "w") as file:
+    file.write(str(urllib.request.urlopen(link, timeout={PATIENCE}).status))
+os.rename("{told}.new", "{told}")
+""")
+    browser.chmod(0o755)
+    with Viewer(daemon, "--open", BROWSER=f"{browser} %s", XDG_RUNTIME_DIR=str(tmp_path)):
+        poll_until(told.exists, "the browser has the page", PATIENCE)
+    assert "200" == told.read_text()
+
+
 def test_it_is_told_where_the_web_extra_is_missing(daemon: LiveDaemon, tmp_path: Path) -> None:
     (tmp_path / "starlette.py").write_text("raise ImportError('gone', name='starlette')\n")
     env = environment(daemon.socket)

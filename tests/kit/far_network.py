@@ -20,32 +20,44 @@ class FarNetwork:
             /sys anew, without the daemon's cgroups.
     """
 
+    enter: tuple[str, ...]
+
     def __init__(self) -> None:
         number = os.getpid() % 16_384  # of 198.18.0.0/16, which is for tests (RFC 2544), so that several can run at once
-        self._name, self._cable = f"leeward-{os.getpid()}", f"lw{os.getpid()}"
+        self._cable = f"lw{os.getpid()}"
         self._here, self.address = (f"198.18.{number >> 6}.{(number & 63) * 4 + last}" for last in (1, 2))
-        self.enter = ("nsenter", f"--net=/run/netns/{self._name}")
 
     def __enter__(self) -> FarNetwork:
-        _ip("netns", "add", self._name)
+        # The namespace is its first process's, which ends with this one, however that ends. A name would stay.
+        self._first = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec cat"], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE)
+        self.enter = ("nsenter", f"--net=/proc/{self._first.pid}/ns/net")
+        assert self._first.stdin is not None
+        assert self._first.stdout is not None
         try:
-            _ip("link", "add", self._cable, "type", "veth", "peer", "name", "far0", "netns", self._name)
-            _ip("address", "add", f"{self._here}/30", "dev", self._cable)
-            _ip("link", "set", self._cable, "up")
+            assert b"\n" == self._first.stdout.readline()
+            _run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "far0", "netns", str(self._first.pid))
+            _run("ip", "address", "add", f"{self._here}/30", "dev", self._cable)
+            _run("ip", "link", "set", self._cable, "up")
             for words in (("address", "add", f"{self.address}/30", "dev", "far0"), ("link", "set", "far0", "up"),
                           ("link", "set", "lo", "up")):
-                _ip("-n", self._name, *words)
+                _run(*self.enter, "ip", *words)
         except BaseException:
-            _ip("netns", "delete", self._name)
+            self._end()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        _ip("netns", "delete", self._name)  # and the cable with it
+        _run("ip", "link", "delete", self._cable)  # else its name would be taken until the kernel has removed the namespace
+        self._end()
+
+    def _end(self) -> None:
+        with self._first:  # closes the pipes, and waits
+            pass
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=30)
+def _run(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True, timeout=30)
 
 
 def certificate(folder: Path, *names: str) -> None:

@@ -193,7 +193,7 @@ def _sshd() -> Version:
 def _veth() -> Version:
     """Two network interfaces with a cable, between network namespaces."""
     name = f"lwp{os.getpid()}"
-    if os.geteuid() or not all(map(shutil.which, ("ip", "nsenter", "openssl"))):
+    if os.geteuid() or not all(map(shutil.which, ("ip", "nsenter", "openssl", "unshare"))):
         return ABSENT
     made = subprocess.run(["ip", "link", "add", name, "type", "veth"], capture_output=True, check=False, timeout=30)
     if not made.returncode:

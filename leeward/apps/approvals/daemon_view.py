@@ -2,7 +2,7 @@
 What the daemon does now and how its last work ended, for the page: what `leeward status`, `top`, `logs` and `egress log`
 read, and nothing that changes anything.
 
-Threads:   any may call. A look is shared by all who want one within LOOK_S seconds.
+Threads:   any may call. A look, or why there is none, is shared by all who want one until LOOK_S seconds after it.
 Trust:     none in titles, metadata and names of hosts, which jobs choose.
 """
 
@@ -19,6 +19,7 @@ from typing import Any
 from leeward.client.connection import BlockingConnection
 from leeward.client.daemon_rows import decisions, ends
 from leeward.client.sandbox_calls import listed
+from leeward.errors import LeewardError
 from leeward.spec.paths import OwnSocket, client_socket
 
 #: Seconds for which a look is shared, and those that the daemon has for one answer.
@@ -53,8 +54,10 @@ class DaemonView:
         found = client_socket(socket)
         self._path = str(found) if isinstance(found, OwnSocket) else found  # by a plain text no client starts one
         self._clock, self._lock = clock, threading.Lock()
-        self._last: DaemonLook | None = None
+        self._last: DaemonLook | LeewardError | None = None
+        self._last_at = 0.0
         self._pid: object = None
+        self._uptime = 0.0
         self._forget()
 
     def _forget(self) -> None:
@@ -66,8 +69,14 @@ class DaemonView:
         """What the daemon does; LeewardError if it is away or answers with something else."""
         with self._lock:
             now = self._clock()
-            if self._last is None or not self._samples or not 0 <= now - self._samples[-1].time < LOOK_S:
-                self._last = self._asked(now)
+            if self._last is None or not 0 <= now - self._last_at < LOOK_S:
+                try:
+                    self._last = self._asked(now)
+                except LeewardError as error:
+                    self._last = error
+                self._last_at = self._clock()
+            if isinstance(self._last, LeewardError):
+                raise self._last.with_traceback(None)
             return self._last
 
     def _asked(self, now: float) -> DaemonLook:
@@ -81,9 +90,11 @@ class DaemonView:
             sandboxes = listed(lambda after: ask("sandbox_list", after))
         finally:
             connection.close()
-        if status.get("pid") != self._pid:  # another daemon, whose rows count from 1
+        uptime = status.get("uptime")
+        uptime = uptime if isinstance(uptime, int | float) else 0.0
+        if status.get("pid") != self._pid or uptime < self._uptime:  # another daemon, whose rows count from 1
             self._forget()
-            self._pid = status.get("pid")
+        self._pid, self._uptime = status.get("pid"), uptime
         new = self._pull("ends", ends(self._path), self._ends)
         self._pull("egress", decisions(self._path), self._egress)
         seconds = [row["seconds"] for row in new if row["kind"] == "job" and row.get("seconds") is not None]

@@ -5,7 +5,8 @@ Whose:     a kernel is the first one of a sandbox of its own, and its id is the 
            kernel outlives this process, and ends with its sandbox.
 Holds:     code belongs to the socket by which it came, which alone hears of it. When that closes the code is interrupted,
            and the kernel keeps its state.
-Trust:     none in a message. Of its head, which each answer repeats, a few short texts are kept.
+Trust:     none in a message. Of its head, which each answer repeats, a few short texts are kept, and of its content what
+           is read here: the values of others would take twenty times their bytes while they wait.
 Bounds:    MOST_WAITING requests of a socket, whose bytes count for the tenant as bodies do; its rate and its jobs.
 Source:    jupyter-client.readthedocs.io/en/stable/messaging.html, jupyter-server's /api; docs/serve.md
 """
@@ -177,13 +178,17 @@ async def _anew(context: Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JupyterRequest:
-    """A request of a client's: its kind, its channel, its head as answers repeat it, its content, and its bytes."""
+    """A request of a client's: its kind, its channel, its head as answers repeat it, its bytes, and what is asked."""
 
     kind: str
     channel: str
     head: Mapping[str, str]
-    content: Mapping[str, Any]
     size: int
+    code: str
+    at: int | None  # in the code
+    silent: bool
+    stop_on_error: bool
+    again: bool
 
 
 def asked_of(text: bytes | str) -> JupyterRequest:
@@ -197,7 +202,11 @@ def asked_of(text: bytes | str) -> JupyterRequest:
     if any(len(each) > MOST_HEAD for each in head.values()):
         raise bad(f"a text in a header has {MOST_HEAD} characters at most")
     channel = "control" if taken(fields, "channel", str, "shell") == "control" else "shell"
-    return JupyterRequest(head.get("msg_type", ""), channel, head, taken(fields, "content", dict, {}), len(data))
+    content = taken(fields, "content", dict, {})
+    return JupyterRequest(
+        head.get("msg_type", ""), channel, head, len(data), taken(content, "code", str, ""),
+        taken(content, "cursor_pos", int, None), taken(content, "silent", bool, False),
+        taken(content, "stop_on_error", bool, True), taken(content, "restart", bool, False))
 
 
 class KernelSocket:
@@ -221,24 +230,29 @@ class KernelSocket:
         self._call.use.held += size
 
     async def _take(self) -> None:
-        """Read requests; those that can't wait are answered here."""
-        call = self._call
         while True:
-            text = await call.message()
-            await in_pace(call.use, call.tenant)
-            asked = await asyncio.to_thread(asked_of, text) if len(text) > MOST_JSON else asked_of(text)
-            if asked.kind == "interrupt_request":
-                await self._context.kernel.interrupt()
-                await self._say(asked, "control", "interrupt_reply", {"status": "ok"})
-            elif asked.kind == "shutdown_request":
-                again = taken(asked.content, "restart", bool, False)
-                await (_anew(self._context) if again else self._door.boxes.kill(self._box))
-                await self._say(asked, "control", "shutdown_reply", {"status": "ok", "restart": again})
-            elif asked.kind != "input_reply":
-                self._hold(asked.size)
-                if self._queue.qsize() >= MOST_WAITING or call.use.held > BODIES * call.tenant.quota.body:
-                    raise busy("too many requests wait for the kernel")
-                self._queue.put_nowait(asked)
+            await self._taken(await self._call.message())
+
+    async def _taken(self, text: bytes | str) -> None:
+        """Take a request; one that can't wait is answered here."""
+        call, size = self._call, len(text.encode() if isinstance(text, str) else text)
+        self._hold(size)
+        if call.use.held > BODIES * call.tenant.quota.body:
+            raise busy("too many requests wait for the kernel")
+        await in_pace(call.use, call.tenant)
+        asked = await asyncio.to_thread(asked_of, text) if len(text) > MOST_JSON else asked_of(text)
+        if asked.kind not in ("interrupt_request", "shutdown_request", "input_reply"):
+            if self._queue.qsize() >= MOST_WAITING:
+                raise busy("too many requests wait for the kernel")
+            self._queue.put_nowait(asked)
+            return
+        self._hold(-size)
+        if asked.kind == "interrupt_request":
+            await self._context.kernel.interrupt()
+            await self._say(asked, "control", "interrupt_reply", {"status": "ok"})
+        elif asked.kind == "shutdown_request":
+            await (_anew(self._context) if asked.again else self._door.boxes.kill(self._box))
+            await self._say(asked, "control", "shutdown_reply", {"status": "ok", "restart": asked.again})
 
     async def _work(self) -> None:
         while True:
@@ -264,7 +278,7 @@ class KernelSocket:
         if asked.kind == "execute_request":
             return await self._execute(asked)
         if asked.kind == "complete_request":
-            return await self._complete(asked.content)
+            return await self._complete(asked)
         if asked.kind == "kernel_info_request":
             language = {"name": "python", "version": (await self._printed(_VERSION))[:32].strip(),
                         "mimetype": "text/x-python", "file_extension": ".py"}
@@ -288,8 +302,7 @@ class KernelSocket:
             self._context.used = time.time()
 
     async def _execute(self, asked: JupyterRequest) -> Row:
-        code, silent = taken(asked.content, "code", str, ""), taken(asked.content, "silent", bool, False)
-        context = self._context
+        code, silent, context = asked.code, asked.silent, self._context
         context.count += not silent
         if not silent:
             await self._say(asked, "iopub", "execute_input", {"code": code, "execution_count": context.count})
@@ -314,7 +327,7 @@ class KernelSocket:
             context.count = 0
             await self._say(asked, "iopub", "status", {
                 "execution_state": "dead" if error.name == SandboxOver.__name__ else "restarting"})
-        self._aborted = self._queue.qsize() if taken(asked.content, "stop_on_error", bool, True) else 0
+        self._aborted = self._queue.qsize() if asked.stop_on_error else 0
         return {"status": "error", "execution_count": context.count, **row}
 
     async def _show(self, asked: JupyterRequest, shown: CodeShown) -> None:
@@ -324,9 +337,9 @@ class KernelSocket:
         else:
             await self._say(asked, "iopub", "display_data", {**row, "transient": {}})
 
-    async def _complete(self, content: Mapping[str, Any]) -> Row:
-        code = taken(content, "code", str, "")
-        at = min(max(0, taken(content, "cursor_pos", int, len(code))), len(code))
+    async def _complete(self, asked: JupyterRequest) -> Row:
+        code = asked.code
+        at = len(code) if asked.at is None else min(max(0, asked.at), len(code))
         found = _WORD.search(code[max(0, at - MOST_HEAD):at])  # of a long word its end: the search is quadratic
         word = found[0] if found else ""
         matches: list[str] = []

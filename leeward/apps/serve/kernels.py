@@ -1,7 +1,8 @@
 """
 Code in the kernel of a sandbox, and what it says as it comes: for the faces whose clients have kernels.
 
-Holds:     when the reader goes while its code runs, the code is interrupted, and the kernel keeps its state.
+Holds:     when the reader goes while its code runs, the code is interrupted, and the kernel keeps its state. Code that
+           waits for other code of its context is withdrawn, and interrupts nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from leeward.apps.serve.calls import check_values
 from leeward.apps.serve.e2b.boxes import WORKSPACE, Context, OpenBox
-from leeward.apps.serve.problems import missing, problem_of
+from leeward.apps.serve.problems import ServeProblem, missing, problem_of
 from leeward.client.aio_process import AsyncKernel
 from leeward.errors import DaemonError, SandboxOver, SessionOver
 from leeward.spec.outcome import Outcome, Result
@@ -60,7 +62,8 @@ def _value(kind: str, content: str | bytes) -> Any:
     if isinstance(content, bytes):
         return base64.b64encode(content).decode()
     if kind == "application/json":
-        with suppress(ValueError, RecursionError):
+        with suppress(ValueError, RecursionError, ServeProblem):
+            check_values(content.encode("utf-8", "replace"))
             value = json.loads(content)
             json.dumps(value, allow_nan=False)  # 1e999 is read as what isn't JSON
             return value
@@ -139,8 +142,9 @@ async def restart(context: Context) -> None:
 
 async def spoken(context: Context, code: str, env: Mapping[str, str]) -> AsyncGenerator[CodeSaid, None]:
     """Run code, and tell what it says; CodeError is the last, if it has failed."""
-    queue: asyncio.Queue[CodeOutput | CodeShown | _CodeEnd] = asyncio.Queue()
+    queue: asyncio.Queue[CodeOutput | CodeShown | _CodeEnd | None] = asyncio.Queue()
     task = asyncio.ensure_future(_run(context, code, env, queue))
+    task.add_done_callback(lambda _: queue.put_nowait(None))
     held: CodeOutput | CodeShown | None = None
     try:
         while True:
@@ -159,6 +163,9 @@ async def spoken(context: Context, code: str, env: Mapping[str, str]) -> AsyncGe
                 if held is None:
                     yield item
                 continue
+            if item is None:
+                await task  # raises: no descriptor was left, say
+                return
             if isinstance(held, CodeShown):
                 yield replace(held, is_value=item.has_value)
             elif held:
@@ -176,10 +183,12 @@ async def spoken(context: Context, code: str, env: Mapping[str, str]) -> AsyncGe
 async def _stop(context: Context, task: asyncio.Task[None]) -> None:
     """Interrupt code for which nobody waits any more; one that doesn't end loses its kernel's state."""
     try:
-        await context.kernel.interrupt()
-        await asyncio.wait({task}, timeout=_INTERRUPT_S)
-        if not task.done():
-            await context.kernel.reset()
+        if context.runs is task:
+            await context.kernel.interrupt()
+            await asyncio.wait({task}, timeout=_INTERRUPT_S)
+            if not task.done():
+                await context.kernel.reset()
+                await asyncio.wait({task}, timeout=_INTERRUPT_S)  # it has the new process begin where the context does
     except DaemonError:
         pass  # the sandbox has ended
     task.cancel()
@@ -198,10 +207,29 @@ async def _run(context: Context, code: str, env: Mapping[str, str], queue: async
         return lambda data: put(decoder.decode(data))
 
     ends: list[Callable[[], None]] = []
+    losses = context.losses
+    async with context.turn:
+        context.runs = asyncio.current_task()
+        try:
+            if losses == context.losses:
+                end, is_lost = await _ended(context, code, env=env, on_stdout=said("stdout"), on_stderr=said("stderr"),
+                                            on_result=lambda forms: queue.put_nowait(CodeShown(forms)))
+                context.losses += is_lost and not isinstance(end, SandboxOver)
+            else:
+                end, is_lost = SessionOver("the state was lost before the code's turn came"), True
+        finally:
+            context.runs = None
+    for finish in ends:
+        finish()
+    failed = _error_of(end)
+    queue.put_nowait(_CodeEnd(isinstance(end, Result) and end.value is not None, failed and replace(failed, is_lost=is_lost)))
+
+
+async def _ended(context: Context, code: str, **options: Any) -> tuple[Result | DaemonError, bool]:
+    """How code in a context ends, and whether the state is lost; then there is a new one."""
     end: Result | DaemonError
     try:
-        end = await context.kernel.execute(code, env=env, timeout=CODE_S, on_stdout=said("stdout"), on_stderr=said("stderr"),
-                                           on_result=lambda forms: queue.put_nowait(CodeShown(forms)))
+        end = await context.kernel.execute(code, timeout=CODE_S, **options)
     except DaemonError as error:
         end = error
     is_lost = isinstance(end, SessionOver | SandboxOver)
@@ -212,10 +240,7 @@ async def _run(context: Context, code: str, env: Mapping[str, str], queue: async
                 await enter(context)
         except DaemonError as error:
             end = error
-    for finish in ends:
-        finish()
-    failed = _error_of(end)
-    queue.put_nowait(_CodeEnd(isinstance(end, Result) and end.value is not None, failed and replace(failed, is_lost=is_lost)))
+    return end, is_lost
 
 
 def _error_of(end: Result | DaemonError) -> CodeError | None:

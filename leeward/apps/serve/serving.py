@@ -57,6 +57,8 @@ MOST_CONNECTIONS, HEAD_S, IDLE_S = 8192, 15.0, 120
 MOST_RECORDS, WINDOW_S = 50, 60.0
 #: Seconds that calls have to end when the server stops, and what is to be ended then.
 STOP_S = 5
+#: Seconds in which the client of a WebSocket that ends has to read what was written.
+LAST_S = 10.0
 #: Bytes of an answer that wait for more of it, at most.
 GATHERED = 1 << 16
 
@@ -136,6 +138,21 @@ class GatheredTransport:
         self.whole.close()
 
 
+class EndingTransport:
+    """Closes in LAST_S seconds, whatever its client reads: else what nobody reads would keep the connection for ever."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self.whole, self._loop = transport, loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole, name)
+
+    def close(self) -> None:
+        if not self.whole.is_closing():
+            self._loop.call_later(LAST_S, self.whole.abort)
+            self.whole.close()
+
+
 class DoorProtocol(H11Protocol):
     """A connection within the bounds."""
 
@@ -153,7 +170,7 @@ class DoorProtocol(H11Protocol):
         if self._late is not None:
             self._late.cancel()  # the head is complete, and this protocol hears no more
         self._gathered.flush()
-        self.transport = self._gathered.whole
+        self.transport = EndingTransport(self._gathered.whole, self.loop)  # type: ignore[assignment]  # as above
         super().handle_websocket_upgrade(event)
 
     def _end_if_late(self) -> None:
@@ -205,6 +222,24 @@ def sockets_of(faces: Sequence[str]) -> type[asyncio.Protocol] | Literal["none"]
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol  # with the faces
 
     class DoorSocket(WebSocketsSansIOProtocol):
+        _pongs = b""  # that wait until the client reads
+
+        def handle_ping(self) -> None:
+            pongs = b"".join(self.conn.data_to_send())
+            if self.writable.is_set():
+                self.transport.write(pongs)
+            else:
+                self._pongs = pongs or self._pongs  # the last answer stands for all before it (RFC 6455, 5.5.3)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self._pongs:
+                self.transport.write(self._pongs)
+                self._pongs = b""
+
+        def eof_received(self) -> None:
+            self.transport.close()
+
         def shutdown(self) -> None:
             try:
                 super().shutdown()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope, Send
 
-from leeward.apps.serve.calls import ClientGone, Form, Use, admitted, call_told
+from leeward.apps.serve.calls import ClientGone, Form, Use, admitted, call_told, paced
 from leeward.apps.serve.problems import busy, problem_of, unknown_token
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.errors import told_with_place
@@ -78,7 +78,7 @@ class SocketEndpoint:
         self._name, self._knows, self._form, self._handler = name, knows, form, handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with call_told(self._name) as told:
+        with call_told(self._name) as told, ExitStack() as seat:  # which is kept until the client has taken the end
             async def send_once(message: Message) -> None:
                 if message["type"] == "websocket.accept":
                     told.status = 101
@@ -95,7 +95,9 @@ class SocketEndpoint:
                 if known is None:
                     raise unknown_token()
                 told.tenant, told.use = known[0].name, known[1]
-                with admitted(known[1], known[0]), _seated(*known):
+                await paced(known[1], known[0])
+                with admitted(known[1], known[0]):
+                    seat.enter_context(_seated(*known))
                     await self._handler(SocketCall(request, *known, receive, send_once))
                 await send_once({"type": "websocket.close", "code": 1000})
             except ClientGone:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import pty
 import select
+import termios
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -62,6 +63,40 @@ def test_a_long_task_has_a_progress_line_that_is_erased() -> None:
         assert read(screen).endswith(b"\r\x1b[K")
 
 
+def test_the_line_is_no_longer_than_the_terminal_is_wide() -> None:
+    """Else each update would leave the row before."""
+    with terminal() as screen:
+        termios.tcsetwinsize(screen, (24, 40))
+        with progress.Progress("copying", lambda: "3 files, " + "#" * 100):
+            shown = read(screen, b"#\r\x1b[K")
+    rows = shown.split(b"\r\x1b[K")
+    assert 39 == len(rows[1])
+    assert rows[1].startswith(b"leeward: copying: 3 files, ###")
+
+
+def test_a_text_that_comes_after_the_end_is_not_shown() -> None:
+    """Nor does the line's end clear what was printed meanwhile."""
+    texts = ["far"]
+    waits, goes_on = threading.Event(), threading.Event()
+
+    def text() -> str:
+        if not texts:
+            waits.set()
+            goes_on.wait(10)
+        return texts.pop() if texts else "late"
+
+    with terminal() as screen:
+        with progress.Progress("copying", text) as line:
+            read(screen, b" s")
+            assert waits.wait(10)
+        assert b"\r\x1b[K" == read(screen)
+        goes_on.set()
+        assert line._thread is not None
+        line._thread.join(10)
+        assert not line._thread.is_alive()
+        assert b"" == read(screen)
+
+
 def test_a_short_task_has_no_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor has a task without a terminal, or with one that can't clear a line."""
     monkeypatch.setattr(progress, "AFTER_S", 10.0)
@@ -90,9 +125,9 @@ def test_lines_of_others_are_above_the_line() -> None:
     """It isn't drawn behind a half one."""
     with terminal() as screen, progress.Progress("installing") as line:
         read(screen, b" s")
-        line.above(progress._write, b"Collecting")
+        line.above(progress.write, b"Collecting")
         read(screen, b"Collecting")
-        line.above(progress._write, b" numpy\n")
+        line.above(progress.write, b" numpy\n")
         shown = read(screen, b" s")
     assert shown.startswith(b" numpy\r\n\r\x1b[Kleeward: installing: ")
 

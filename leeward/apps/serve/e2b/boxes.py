@@ -68,14 +68,21 @@ class Context:
         count: how often it was.
         used: when it was last, in seconds since 1970.
         running, sockets: requests whose code waits or runs, and clients that are connected, where they are counted.
+        turn: of one request's code after the other, else an interrupt could hit another's.
+        runs: the task that has it.
+        losses: how often the state was lost while code ran.
     """
 
     kernel: AsyncKernel
     cwd: str
     count: int = 0
     used: float = 0.0
-    running: int = 0
-    sockets: int = 0
+    # What a copy of the context doesn't have.
+    running: int = field(default=0, init=False)
+    sockets: int = field(default=0, init=False)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    runs: asyncio.Task[None] | None = field(default=None, init=False)
+    losses: int = field(default=0, init=False)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import pytest
 from leeward.apps.approvals import daemon_view
 from leeward.apps.approvals.daemon_view import MOST_ROWS, MOST_SAMPLES, DaemonView
 from leeward.client import daemon_rows
-from leeward.errors import BadReply
+from leeward.errors import BadReply, NoAnswer
 from leeward.spec.paths import OwnSocket
 from leeward.wire.replies import Reply
 
@@ -26,6 +26,8 @@ class Played:
     def __init__(self) -> None:
         self.asked, self.paths = list[str](), list[str]()
         self.pid, self.done, self.now = 1, 0, 1000.0
+        self.begun = 0.0
+        self.hangs = False
         self.ends = list[dict[str, Any]]()
 
     def connect(self, path: str) -> Played:
@@ -39,12 +41,15 @@ class Played:
 
     def call(self, op: str, fields: dict[str, Any], deadline: float) -> tuple[Reply, list[int]]:
         self.asked.append(op)
-        found = {
-            "status": {"pid": self.pid, "jobs": {"done": self.done}},
+        if self.hangs:
+            self.now += 5
+            raise NoAnswer("in time")
+        found: dict[str, dict[str, Any]] = {
+            "status": {"pid": self.pid, "jobs": {"done": self.done}, "uptime": self.now - self.begun},
             "sandbox_list": {"sandboxes": [{"sandbox": "box"}]},
             "recall": {"events": [row for row in self.ends if row["number"] > fields.get("after", 0)][:50], "last": 1},
-            "egress_log": {"events": [], "last": 0, "forgotten": 0}}[op]
-        return Reply(1, found, "", "", []), []
+            "egress_log": {"events": [], "last": 0, "forgotten": 0}}
+        return Reply(1, found[op], "", "", []), []
 
     def close(self) -> None:
         pass
@@ -104,6 +109,31 @@ def test_another_daemon_begins_anew(played: Played, view: DaemonView) -> None:
     found = view.look()
 
     assert ([0.2], 1) == ([row["seconds"] for row in found.ends], len(found.samples))
+
+
+def test_another_daemon_with_the_same_pid_begins_anew(played: Played, view: DaemonView) -> None:
+    """As in a container."""
+    played.end(0.1)
+    played.end(0.1)
+    view.look()
+    played.ends.clear()
+    played.now += 2
+    played.begun = played.now - 1
+    played.end(0.2)
+
+    assert [0.2] == [row["seconds"] for row in view.look().ends]
+
+
+def test_a_daemon_that_hangs_is_asked_once_for_all_who_look(played: Played, view: DaemonView) -> None:
+    """Else each of a page's requests would keep a thread for as long as it hangs."""
+    played.hangs = True
+    for _ in range(3):
+        with pytest.raises(NoAnswer):
+            view.look()
+    assert ["status"] == played.asked
+
+    played.now, played.hangs = played.now + 2, False
+    assert view.look() is view.look()
 
 
 def test_a_row_that_does_not_fit_is_the_peers_fault(played: Played, view: DaemonView) -> None:

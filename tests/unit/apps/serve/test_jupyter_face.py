@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import tracemalloc
 from types import SimpleNamespace
 
 import pytest
@@ -57,6 +58,8 @@ def run(kernel, *messages, quota=None):
 
 @pytest.mark.parametrize("text", [b"{}", "[]", "{", '{"header": 1}', '{"content": []}',
                                   '{"header": {"msg_id": "%s"}}' % ("x" * 257), '{"channel": 1}',
+                                  '{"content": {"code": []}}', '{"content": {"cursor_pos": "1"}}',
+                                  '{"content": {"silent": 1}}', '{"content": {"restart": {}}}',
                                   '{"content": [%s]}' % ("1," * 60_000 + "1")])
 def test_what_is_no_request_is_refused(text):
     from leeward.apps.serve.jupyter_face import asked_of
@@ -72,6 +75,20 @@ def test_answers_repeat_a_few_short_texts_of_a_head():
     asked = asked_of(json.dumps({"channel": "/etc", "header": {**dict.fromkeys((*HEAD, "more"), "x"), "date": 1.5}}))
 
     assert ("shell", {*HEAD} - {"date"}) == (asked.channel, set(asked.head))
+
+
+def test_what_waits_takes_no_more_memory_than_its_bytes():
+    """Else 1024 of a socket, of which few bytes count, would take gigabytes."""
+    from leeward.apps.serve.jupyter_face import asked_of
+
+    text = json.dumps({"content": {"code": "x", "user_expressions": [{}] * 20_000}})
+    tracemalloc.start()
+    try:
+        kept = asked_of(text)
+        assert tracemalloc.get_traced_memory()[0] < kept.size
+    finally:
+        tracemalloc.stop()
+    assert ("x", len(text)) == (kept.code, kept.size)
 
 
 def test_ids_are_of_five_words():
@@ -141,6 +158,22 @@ def test_an_interrupt_passes_code_that_runs():
 
     assert ("control", "interrupt_reply") in [each[:2] for each in found]
     assert kernel.interrupted.is_set()
+
+
+def test_what_waits_for_its_pace_counts_too(monkeypatch):
+    """Else each of a tenant's sockets would have one large message more."""
+    from leeward.apps.serve import jupyter_face
+
+    held = []
+
+    async def in_pace(use, _tenant):
+        held.append(use.held)
+
+    monkeypatch.setattr(jupyter_face, "in_pace", in_pace)
+    asked = message("history_request", code="\u00e9" * 10)
+    run(PlayedKernel([]), asked)
+
+    assert [len(asked.encode())] == held
 
 
 def test_what_waits_counts_as_bodies_do():

@@ -23,12 +23,13 @@ class PlayedKernel:
     number = 1
 
     def __init__(self, says, *ends):
-        self.says, self.ends, self.resets, self.interrupts = says, [*ends], 0, 0
+        self.says, self.ends, self.resets, self.codes = says, [*ends], 0, []
         self.asked = asyncio.Event()
         self.interrupted = asyncio.Event()
 
     async def execute(self, code, on_stdout=None, on_stderr=None, on_result=None, **_options):
         self.asked.set()
+        self.codes.append(code)
         takers = {"stdout": on_stdout, "stderr": on_stderr, "shown": on_result}
         for kind, what in self.says if on_stdout else ():
             takers[kind](what)
@@ -37,6 +38,7 @@ class PlayedKernel:
             await self.interrupted.wait()
             return DONE
         if isinstance(end, Exception):
+            await asyncio.sleep(0)
             raise end
         return end
 
@@ -47,11 +49,16 @@ class PlayedKernel:
         self.resets += 1
 
 
-async def all_of(kernel, code=""):
-    from leeward.apps.serve.e2b.boxes import WORKSPACE, Context
+def in_context(kernel, cwd="/workspace"):
+    from leeward.apps.serve.e2b.boxes import Context
+
+    return Context(kernel, cwd)
+
+
+async def all_of(kernel, code="", context=None):
     from leeward.apps.serve.kernels import CodeOutput, spoken
 
-    async with aclosing(spoken(Context(kernel, WORKSPACE), code, {})) as said:
+    async with aclosing(spoken(context or in_context(kernel), code, {})) as said:
         return [(each.stream, each.text) if isinstance(each, CodeOutput) else each async for each in said]
 
 
@@ -103,7 +110,8 @@ def test_forms_are_json():
     forms = {"image/png": b"\x89", "application/json": '{"a": 1}', "text/plain": "x"}
 
     assert {"image/png": "iQ==", "application/json": {"a": 1}, "text/plain": "x"} == CodeShown(forms).data()
-    for text in ("[" * 9999, "NaN", "[1e999]"):
+    # Many values take time and memory beyond their bytes: a result of 4 MiB would keep the loop for most of a second.
+    for text in ("[" * 9999, "NaN", "[1e999]", f"[{'[],' * 60_000}1]"):
         assert {"application/json": text} == CodeShown({"application/json": text}).data()
 
 
@@ -117,3 +125,69 @@ def test_code_is_interrupted_when_its_reader_goes():
         return task.cancelled(), kernel.interrupted.is_set(), kernel.resets
 
     assert (True, True, 0) == asyncio.run(test())
+
+
+def test_code_that_waits_is_withdrawn_and_interrupts_nobody():
+    async def test():
+        kernel = PlayedKernel([], None, None)
+        context = in_context(kernel)
+        first, second = (asyncio.ensure_future(all_of(kernel, code, context)) for code in "ab")
+        await kernel.asked.wait()
+        second.cancel()
+        await asyncio.wait({second})
+        untouched = not first.done() and not kernel.interrupted.is_set()
+        kernel.interrupted.set()
+        return untouched, await first, kernel.codes
+
+    assert (True, [], ["a"]) == asyncio.run(test())
+
+
+def test_code_that_waits_is_not_run_in_another_state():
+    """As a kernel of the daemon's refuses what waits when its process is lost."""
+    async def test():
+        kernel = PlayedKernel([], SessionOver("over"), DONE, DONE)
+        context = in_context(kernel)
+        found = await asyncio.gather(*(all_of(kernel, code, context) for code in "ab"))
+        return [each.name for said in found for each in said], [*kernel.codes], await all_of(kernel, "c", context)
+
+    assert (["KernelEnded"] * 2, ["a", ""], []) == asyncio.run(test())
+
+
+def test_what_is_no_refusal_of_the_daemons_ends_the_wait_too():
+    """Where the server has no descriptor left, say."""
+    async def test():
+        async with asyncio.timeout(10):
+            await all_of(PlayedKernel([], OSError(24, "no descriptor")))
+
+    with pytest.raises(OSError, match="no descriptor") as failed:
+        asyncio.run(test())
+    assert not isinstance(failed.value, TimeoutError)
+
+
+def test_a_kernel_that_does_not_heed_an_interrupt_begins_anew_where_its_context_does(monkeypatch):
+    from leeward.apps.serve import kernels
+
+    class Deaf(PlayedKernel):
+        async def interrupt(self):
+            pass
+
+        async def reset(self):
+            self.resets += 1
+            self.interrupted.set()
+
+        async def execute(self, code, **options):
+            found = await super().execute(code, **options)
+            if "deaf" == code:
+                raise SessionOver("reset")
+            return found
+
+    async def test():
+        kernel = Deaf([], None, DONE, DONE)
+        task = asyncio.ensure_future(all_of(kernel, "deaf", in_context(kernel, "/tmp/x")))
+        await kernel.asked.wait()
+        task.cancel()
+        await asyncio.wait({task})
+        return kernel.resets, kernel.codes
+
+    monkeypatch.setattr(kernels, "_INTERRUPT_S", 0.5)
+    assert (1, ["deaf", "", "import os; os.chdir('/tmp/x'); del os"]) == asyncio.run(test())

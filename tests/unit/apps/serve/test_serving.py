@@ -59,3 +59,147 @@ def test_a_websocket_whose_client_has_gone_does_not_keep_the_server_from_ending(
     made.shutdown()
     assert ["aborted"] == made.transport.sent
     assert "none" == sockets_of(["run-code"])
+
+
+UPGRADE = (b"GET /api/kernels/a/channels HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+           b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n")
+PING = b"\x89\xfd\0\0\0\0" + b"p" * 125
+
+
+class Reading(asyncio.Transport):
+    """One whose other end reads nothing: what is written stays."""
+
+    def __init__(self):
+        super().__init__()
+        self.held, self.is_over, self.protocol = bytearray(), False, None
+
+    def write(self, data):
+        self.held += data
+        if len(self.held) > 65536:
+            self.protocol.pause_writing()
+
+    def is_closing(self):
+        return self.is_over
+
+    def close(self):
+        self.is_over = True  # asyncio waits until all is read
+
+    def abort(self):
+        self.held.clear()
+        self.protocol.connection_lost(None)
+
+    def pause_reading(self):
+        pass
+
+    resume_reading = pause_reading
+
+
+async def opened(handler):
+    """A WebSocket whose client reads nothing, and its tenant's use."""
+    import uvicorn
+    from uvicorn.server import ServerState
+
+    from leeward.apps.serve.calls import Use
+    from leeward.apps.serve.jupyter_face import refused
+    from leeward.apps.serve.serving import EndingTransport, sockets_of
+    from leeward.apps.serve.sockets import SocketEndpoint
+    from leeward.apps.serve.tokens import ServeTenant
+
+    use, tenant = Use(allowance=2), ServeTenant("t", "t")
+
+    async def knows(_request):
+        return tenant, use
+
+    config = uvicorn.Config(SocketEndpoint("x", knows, refused, handler), lifespan="off", log_config=None)
+    made, transport = sockets_of(["jupyter"])(config, ServerState(), {}), Reading()
+    transport.protocol = made
+    made.connection_made(EndingTransport(transport, asyncio.get_running_loop()))
+    made.data_received(UPGRADE)
+    while not transport.held:
+        await asyncio.sleep(0)
+    return made, transport, use
+
+
+def test_answers_to_pings_that_nobody_reads_are_few():
+    async def over(call):
+        await call.accept()
+        await call.message()
+
+    async def run():
+        made, transport, _ = await opened(over)
+        for _ in range(1000):
+            made.data_received(PING * 100)
+        assert 0 < len(transport.held) < 200_000
+        transport.held.clear()
+        made.resume_writing()
+        assert 100 * 127 == len(transport.held)  # the last ones
+        transport.abort()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("end", ["an error", "the client's", "a ping without an answer"])
+def test_a_websocket_that_ends_and_whose_client_reads_nothing_has_its_seat_until_it_is_gone(monkeypatch, end):
+    """Else one tenant could have all connections that the server takes."""
+    from leeward.apps.serve import serving
+    from leeward.apps.serve.problems import bad
+
+    async def handler(call):
+        await call.accept()
+        await call.send({"type": "websocket.send", "bytes": bytes(100_000)})
+        if "an error" == end:
+            raise bad("x")
+        await call.message()
+
+    async def run():
+        made, transport, use = await opened(handler)
+        while len(transport.held) < 100_000:
+            await asyncio.sleep(0)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert 1 == use.connections
+        if "the client's" == end:
+            made.eof_received()
+        else:
+            made.keepalive_timeout()
+        assert transport.is_over
+        async with asyncio.timeout(10):
+            while use.connections:
+                await asyncio.sleep(0)
+        assert not transport.held
+
+    monkeypatch.setattr(serving, "LAST_S", 0.01)
+    asyncio.run(run())
+
+
+def test_websockets_that_are_opened_too_fast_are_refused(monkeypatch):
+    from leeward.apps.serve import calls
+
+    async def handler(call):
+        await call.accept()
+
+    async def run():
+        from leeward.apps.serve.calls import Use
+        from leeward.apps.serve.jupyter_face import refused
+        from leeward.apps.serve.sockets import SocketEndpoint
+        from leeward.apps.serve.tokens import ServeTenant, TenantQuota
+
+        use, told = Use(allowance=1.0), []
+
+        async def knows(_request):
+            return ServeTenant("t", "t", quota=TenantQuota(rate=1)), use
+
+        async def receive():
+            return {"type": "websocket.connect"}
+
+        async def send(event):
+            told.append(event.get("status", event["type"]))
+
+        for _ in range(2):
+            scope = {"type": "websocket", "headers": [], "query_string": b"", "path": "/",
+                     "extensions": {"websocket.http.response": {}}}
+            await SocketEndpoint("x", knows, refused, handler)(scope, receive, send)
+        return told
+
+    monkeypatch.setattr(calls, "PAUSE_S", 0.0)
+    assert ["websocket.accept", "websocket.close", 429] == asyncio.run(run())[:3]

@@ -4,8 +4,11 @@
 (() => {
   const policy = window.trustedTypes ? trustedTypes.createPolicy("leeward-daemon", { createHTML: (text) => text }) : { createHTML: (text) => text };
 
+  let isDrawing = false;
+
   async function draw() {
-    if (document.hidden) return;
+    if (document.hidden || isDrawing) return;
+    isDrawing = true;
     try {
       const answer = await fetch("/daemon?part=now", { headers: { Accept: "text/html" }, redirect: "manual" });
       if (answer.type === "opaqueredirect") { location.assign("/login"); return; }
@@ -13,7 +16,7 @@
       holder.innerHTML = policy.createHTML(await answer.text());
       const now = document.getElementById("now"), chosen = getSelection();
       if (answer.ok && (chosen.isCollapsed || !now.contains(chosen.anchorNode))) now.replaceChildren(holder.content);
-    } catch (error) { /* the next one tries again; what is shown is from before */ }
+    } catch (error) { /* the next one tries again; what is shown is from before */ } finally { isDrawing = false; }
   }
 
   setInterval(draw, 2000);
