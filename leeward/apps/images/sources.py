@@ -129,7 +129,7 @@ def _chosen(blobs: Blobs, tag: str) -> dict[str, Any]:
     named = [row for row in rows if tag in ("", _annotations(row).get(_REF))]
     if not named:
         raise BadRequest(f"there is no image {tag!r:.80}; there are: {_refs(rows)}")
-    if len(named) > 1 and len({row.get("digest") for row in named if suits(row)}) != 1:
+    if len(named) > 1 and len({repr(row.get("digest")) for row in named if suits(row)}) != 1:
         raise BadRequest(f"there are several images, choose one by --tag: {_refs(rows)}")
     return next(filter(suits, named), named[0])
 

@@ -234,7 +234,8 @@ def test_contexts_may_come_and_go_while_a_sandbox_is_copied(copied):
         def comes():
             source.contexts["context-9"] = Context(Kernel(9), "/")
 
-        source.contexts["default"] = Context(Kernel(1, comes), "/a", 3, 4.0, 1, 1)
+        source.contexts["default"] = busy = Context(Kernel(1, comes), "/a", 3, 4.0)
+        busy.running = busy.sockets = 1
 
     _, (made, _) = asyncio.run(copied(prepare))
     assert ["default"] == list(made.contexts)
