@@ -92,6 +92,7 @@ def glance(job: Job) -> Iterator[Glance]:
         os.close(fd)
 
 
+@pytest.mark.needs("not-emulated")  # a process of the emulator's has threads of its own
 def test_tables_of_pages_count_that_are_made_without_a_fault(job: Job, glance: Glance) -> None:
     """However few faults there were: a page that moves leaves a table each time."""
     job.run(MOVES)
@@ -105,6 +106,7 @@ def test_tables_of_pages_count_that_are_made_without_a_fault(job: Job, glance: G
     assert after.memory - before.memory > 15 * MIB
 
 
+@pytest.mark.needs("not-emulated")  # a process of the emulator's has threads of its own
 def test_what_a_process_wore_is_told_with_its_time(job: Job, glance: Glance) -> None:
     before = glance.look(0)
     job.run("import mmap\nfor _ in range(4): mmap.mmap(-1, 8 << 20, flags=0x22 | mmap.MAP_POPULATE).close()")
@@ -129,6 +131,7 @@ def test_a_status_that_is_too_long_is_left_to_the_watch(job: Job, glance: Glance
     assert glance.look(0) is None
 
 
+@pytest.mark.needs("not-emulated")  # a process of the emulator's has threads of its own
 def test_a_leaf_with_company_is_not_for_the_fast_path(job: Job) -> None:
     """Of the others it knows at once, and not only by the next look."""
     leaf = none.NoneLeaf((0,), Limits())
