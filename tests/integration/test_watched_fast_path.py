@@ -178,12 +178,12 @@ def test_a_job_that_takes_long_is_told_its_processor_time_by_glances(peer: Peer)
     assert 0.15 < got["cpu_time"] < 0.4
 
 
-#: Gives back 600 MiB while only C looks, and has 140 MiB when it forks.
+#: Gives back 800 MiB while only C looks, which may see the last of a mapping missing, and has 140 MiB when it forks.
 WEARS = """
 import mmap, os, time
 kept = bytearray(b"x") * (140 << 20)
 for _ in range(10):
-    mmap.mmap(-1, 60 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
+    mmap.mmap(-1, 80 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
 time.sleep(0.05)
 if not os.fork():
     time.sleep(0.1)
@@ -199,4 +199,4 @@ def test_a_child_is_not_charged_what_its_parent_gave_back_before(peer: Peer, in_
     got = peer.run(number, WEARS) if in_session else fresh(peer, WEARS)
 
     assert b"shared\n" == got["stdout"], got
-    assert 140 * MIB < got["memory_peak"] < Limits().memory  # and what a look has seen of the mappings
+    assert 200 * MIB < got["memory_peak"] < Limits().memory
