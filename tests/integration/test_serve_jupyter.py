@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -14,7 +13,7 @@ import leeward
 from kit import features, runs
 from kit.egress import free_port
 from kit.live_daemon import PATIENCE, LiveDaemon, environment
-from kit.served import Served, client_python
+from kit.served import Served, client_python, end_sandboxes
 
 pytestmark = pytest.mark.needs("extra-serve")
 
@@ -38,9 +37,7 @@ def served(daemon, tmp_path_factory):
 def all_ended(daemon):
     """No test leaves a sandbox."""
     yield
-    for row in leeward.Sandbox.list(socket=daemon.socket):
-        with contextlib.suppress(leeward.SandboxOver):  # the server may have ended it meanwhile
-            leeward.Sandbox.attach(row["sandbox"], socket=daemon.socket).close()
+    end_sandboxes(daemon.socket)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from kit import mcp_fixtures
 from kit.egress import free_port
 from kit.features import ROOT, node24
 from kit.live_daemon import PATIENCE, LiveDaemon
-from kit.served import Served
+from kit.served import Served, end_sandboxes
 from kit.waiting import poll_until
 from leeward.apps.serve.tokens import TenantQuota, TokenFile
 
@@ -55,9 +55,7 @@ def served(door, request):
 def all_ended(daemon):
     """No test leaves a sandbox."""
     yield
-    for row in leeward.Sandbox.list(socket=daemon.socket):
-        with contextlib.suppress(leeward.SandboxOver):  # the server may have ended it meanwhile
-            leeward.Sandbox.attach(row["sandbox"], socket=daemon.socket).close()
+    end_sandboxes(daemon.socket)
 
 
 def tenant(served: Served, name: str, **quota: int) -> str:

@@ -12,9 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import leeward
 from kit.live_daemon import PATIENCE, LiveDaemon
-from kit.served import Served
+from kit.served import Served, end_sandboxes
 from kit.waiting import poll_until
 from leeward.apps.serve.tokens import TenantQuota, TokenFile
 
@@ -42,9 +41,7 @@ def served(daemon, tmp_path_factory):
 def all_ended(daemon):
     """No test leaves a sandbox."""
     yield
-    for row in leeward.Sandbox.list(socket=daemon.socket):
-        with contextlib.suppress(leeward.SandboxOver):  # the server may have ended it meanwhile
-            leeward.Sandbox.attach(row["sandbox"], socket=daemon.socket).close()
+    end_sandboxes(daemon.socket)
 
 
 def tenant(served, name, **quota):

@@ -10,12 +10,13 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
+import leeward
 from kit.far_network import FarNetwork
 from kit.live_daemon import PATIENCE, command, environment
 
@@ -105,6 +106,13 @@ class Served:
 
     def raw(self) -> socket.socket:
         return socket.create_connection(self.address, PATIENCE)
+
+
+def end_sandboxes(path: Path) -> None:
+    """End those that a test has left to the daemon on *path*."""
+    for row in leeward.Sandbox.list(socket=path):
+        with suppress(leeward.SandboxOver):  # the server may have ended it meanwhile
+            leeward.Sandbox.attach(row["sandbox"], socket=path).close()
 
 
 def client_python(name: str) -> str:
