@@ -78,6 +78,7 @@ class Arm:
     cpu: int | None = None  # the processor that the job is pinned to, where affinity is the CPU limit; else None
     hurried: bool = False  # a job already waits for this runner, so the runner doesn't rehearse
     proved: bool = False  # a runner of this keeper was ready before: what only first ones do is left out
+    unpinned: bool = False  # a live sandbox or session waits for it, so the keeper keeps no pages of a job's at hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +237,7 @@ _MARK = 0xC1
 #: The cache of decoded messages: bytes of one message, and number of messages, at most.
 _SHORT, _KEPT = 512, 64
 _INTO, _HURRIED, _RULESET, _REAPER, _PROVED = 1, 2, 4, 8, 128
+_UNPINNED = _RULESET  # of an Arm
 
 #: The call that a keeper's Failed is about, and what it was for, by number.
 _KEEPER_CALLS = (("clone3", "a runner"), ("pipe2", "its ends"), ("mmap", "the stack of its init"),
@@ -245,7 +247,8 @@ _KEEPER_CALLS = (("clone3", "a runner"), ("pipe2", "its ends"), ("mmap", "the st
 def encode(message: Message) -> bytes:
     """*message* as one datagram."""
     if isinstance(message, Arm):
-        flags = message.into * _INTO | message.hurried * _HURRIED | message.proved * _PROVED
+        flags = (message.into * _INTO | message.hurried * _HURRIED | message.proved * _PROVED
+                 | message.unpinned * _UNPINNED)
         return _FIXED.pack(_MARK, _Tag.ARM, flags, message.attach, -1 if message.cpu is None else message.cpu,
                            message.runner, 0, 0, 0, 0, 0, 0)
     if isinstance(message, Start):
@@ -285,7 +288,7 @@ def _fixed(data: bytes) -> Message:
     match kind:
         case _Tag.ARM:
             return Arm(number, bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED),
-                       bool(into & _PROVED))
+                       bool(into & _PROVED), bool(into & _UNPINNED))
         case _Tag.ARMED:
             return Armed(number, value)
         case _Tag.ENDED:

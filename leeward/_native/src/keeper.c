@@ -81,7 +81,7 @@ static unsigned expected(const struct lw_keeper_message *order)
 {
 	const unsigned entry = (order->into & LW_INTO ? 1U : 0U) + order->attach;
 
-	if (order->kind == LW_ARM && !(order->into & ~(LW_INTO | LW_HURRIED | LW_PROVED)))
+	if (order->kind == LW_ARM && !(order->into & ~(LW_INTO | LW_HURRIED | LW_PROVED | LW_UNPINNED)))
 		return 1U + entry;
 	const unsigned what = order->into & (LW_TERMINAL | LW_INTERPRETER | LW_PORTER);
 	if (order->kind == LW_START && !(what & (what - 1)))
@@ -222,7 +222,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	if (keeper->count > MOST_CHILDREN)
 		return fail(keeper, order->runner, LW_ROOM, -ENOSPC);
 	/* Not earlier, because it gives the keeper pages of its own; and only once, because a refusal is permanent. */
-	if (order->into & LW_HURRIED && way->hot_count && !keeper->asked) {
+	if ((order->into & (LW_HURRIED | LW_UNPINNED)) == LW_HURRIED && way->hot_count && !keeper->asked) {
 		keeper->asked = true;
 		lw_hot_pin(way->hot, way->hot_count);
 		if (way->taken)

@@ -19,12 +19,13 @@ enum lw_keeper_kind { LW_ARM = 1, LW_ARMED = 2, LW_ENDED = 3, LW_FAILED = 4,
 
 /* For ARM and START. LW_INTO: the descriptors include a cgroup directory, before the tasks files. LW_HURRIED: a request
  * waits for this runner, so no work is done in advance.
- * For ARM only. LW_PROVED: a runner of this keeper has passed the step `once` before, so it is left out.
+ * For ARM only. LW_PROVED: a runner of this keeper has passed the step `once` before, so it is left out. LW_UNPINNED: a live
+ * sandbox will have the runner, which then gets no job, so no page is copied for one.
  * For START only. LW_RULESET: the descriptors include a Landlock ruleset, behind the namespaces. LW_REAPER: the process
  * becomes a subreaper. LW_TERMINAL, LW_INTERPRETER or LW_PORTER says what kind of process it is; without one of them it is a
  * program without a terminal. */
 enum lw_keeper_flag { LW_INTO = 1, LW_HURRIED = 2, LW_RULESET = 4, LW_REAPER = 8, LW_TERMINAL = 16,
-		      LW_INTERPRETER = 32, LW_PORTER = 64, LW_PROVED = 128 };
+		      LW_INTERPRETER = 32, LW_PORTER = 64, LW_PROVED = 128, LW_UNPINNED = LW_RULESET };
 
 /* Which call has failed, in LW_FAILED. */
 enum lw_keeper_call { LW_CLONE3 = 0, LW_PIPE2 = 1, LW_MMAP = 2, LW_ROOM = 3 };
