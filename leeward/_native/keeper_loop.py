@@ -8,7 +8,7 @@ from typing import Any
 from leeward._native._shim import ffi, lib
 from leeward._native.snapshot import MemorySnapshot
 from leeward._native.spawn import Clone
-from leeward._native.steps import Cell, Table
+from leeward._native.steps import Cell, Table, refusal
 from leeward.base.dataclass import dataclass
 from leeward.errors import KernelRefusal
 
@@ -109,6 +109,57 @@ class Kept:
         self.paths[0].beginning = self.beginning
 
 
+class Settling:
+    """
+    What a keeper does in C before it serves, laid out in the zygote: *table*, whose steps from *aside* to before *last* are
+    taken in a pid namespace of their own, with its end of the control channel in the cell *channel*. They leave the ruleset
+    of the inits in *ruleset*, if there is one.
+    """
+
+    def __init__(self, table: Table, aside: int, last: int, channel: Cell, ruleset: Cell | None, kept: Kept) -> None:
+        self.table, self._kept = table, kept
+        steps, count = table.rows
+        self.how = ffi.new("struct lw_settling *", {"steps": steps, "aside": aside, "last": last, "count": count})
+        self.how.channel = table.address(channel)
+        if ruleset is not None:
+            self.how.ruleset = table.address(ruleset)
+
+    def make(self, flags: Clone | int, cgroup: int, end: int, attach: Sequence[int],
+             others: Sequence[int]) -> tuple[int, int]:
+        """
+        Make a keeper in new namespaces and the group *cgroup* (-1: in the caller's and by *attach*), with *end* of the
+        control channel, and without *others*. Returns its pid and pidfd, which is the caller's; in the keeper and its jobs,
+        when that has served or can't settle, 0, and then `outcome` says more. KernelRefusal. Linux 5.7.
+        """
+        if self._kept.snapshot is not None:
+            self.how.map = ffi.addressof(self._kept.snapshot.taken, "map")
+        joined, left = ffi.new("int[]", list(attach)), ffi.new("int[]", list(others))
+        order = ffi.new("struct lw_keeper_order *", {
+            "flags": flags, "cgroup": cgroup, "end": end, "attach": joined, "attach_count": len(attach), "others": left,
+            "other_count": len(others)})
+        pidfd, self._ret = ffi.new("int *", -1), ffi.new("int *")
+        pid = lib.lw_keeper_new(order, self.how, self._kept.how, self._kept.paths, self._kept.born, pidfd, self._ret)
+        if pid < 0:
+            raise KernelRefusal("clone3", f"flags={Clone(flags)!r}, cgroup={cgroup}", -pid)
+        return pid, pidfd[0]
+
+    def outcome(self) -> Born | None:
+        """As `keep`; KernelRefusal also for a step that failed."""
+        ret = self._ret[0]
+        if ret != lib.LW_UNSETTLED:
+            return _kept_as(ret, self._kept)
+        raise refusal(self.table.steps[self.how.done], int(self.how.result))
+
+    @property
+    def channel(self) -> int:
+        return int(self.how.channel[0])
+
+    @property
+    def failed(self) -> bool:
+        """Whether this is a keeper that can't settle."""
+        return bool(self._ret[0] == lib.LW_UNSETTLED)
+
+
 def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
     """
     Make runners for the daemon until it is gone (None), under a Landlock *ruleset* for the inits, or -1. In a job: how
@@ -119,7 +170,10 @@ def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
     interpreter while it is in this call. `inside.reseeding` runs the hooks of os.register_at_fork. docs/decisions/0010
     """
     kept.how.ruleset = ruleset
-    ret = lib.lw_keep(channel, kept.how, kept.paths, kept.born)
+    return _kept_as(lib.lw_keep(channel, kept.how, kept.paths, kept.born), kept)
+
+
+def _kept_as(ret: int, kept: Kept) -> Born | None:
     if ret == 1:
         born = kept.born
         if born.begun:

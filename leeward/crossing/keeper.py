@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from leeward._native.job_pipes import Pipes
-from leeward._native.keeper_loop import Kept, Way, keep
+from leeward._native.keeper_loop import Born, Kept, Settling, Way, keep
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, returns
 from leeward.base.dataclass import dataclass
@@ -46,6 +46,17 @@ _template = point("mounts.template")(Template)
 @point("namespaces.runner")
 def _runner_namespaces() -> Clone:
     return Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
+
+
+@point("namespaces.keeper")
+def keepers_namespaces() -> Clone:
+    return Clone.NEWUSER | Clone.NEWNET | Clone.NEWNS
+
+
+@point("keeper.settles-in-c")
+def _settles_in_c() -> bool:
+    """Whether a keeper settles in C. Not if a test has taken a lock out of what it does in Python."""
+    return True
 
 
 @point("runner.begins-in-c")
@@ -79,6 +90,14 @@ def ways(plan: WorkerPlan) -> Ways:
                 porter.carried(plan), plan.warm)
 
 
+def whole(ways: Ways) -> Settling | None:
+    """What keepers settle by in C; None if a part of it is Python's."""
+    template = ways.settling
+    if not _settles_in_c() or template.is_late:
+        return None
+    return Settling(template.table, *template.aside, CHANNEL, RULESET if ways.landlocked else None, ways.kept)
+
+
 def begin_early(ways: Ways) -> None:
     """Lay out what a runner needs to begin in C, if runners can. Called in the zygote, when `inside` is ready."""
     renew = inside.begin_early(Pipes, JOB, REPLY) if _begins_in_c() and not ways.warm else None
@@ -102,11 +121,44 @@ def main(channel: int, ways: Ways) -> None:
         settling.open()
         settling.build()
     except (LeewardError, OSError) as error:
-        with contextlib.suppress(BrokenPipeError):  # the daemon is gone
-            Channel.adopt(channel).send(control.Failed(-1, "mounts", str(error)))
+        _tell(channel, error)
         return
+    _serve(ways, lambda: _keep(channel, settling.table.value(RULESET) if ways.landlocked else -1, ways.kept))
+
+
+def made(ways: Ways, whole: Settling, cgroup: int, end: int, attach: Sequence[int],
+         others: Sequence[int]) -> tuple[int, int]:
+    """
+    In the zygote: make a keeper that settles in C, by *whole*, and serves. Returns its pid and pidfd, or raises, in the zygote
+    alone. The arguments are those of `Settling.make`.
+    """
+    made = 0, -1
+
+    def outcome() -> Born | None:
+        nonlocal made
+        made = whole.make(keepers_namespaces(), cgroup, end, attach, others)
+        return None if made[0] or whole.failed else whole.outcome()
+
+    _serve(ways, outcome)
+    if made[0]:
+        return made
     try:
-        born = _keep(channel, settling.table.value(RULESET) if ways.landlocked else -1, ways.kept)
+        if whole.failed:
+            whole.outcome()
+    except LeewardError as error:
+        _tell(whole.channel, error)
+    os._exit(0)
+
+
+def _tell(channel: int, error: Exception) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the daemon is gone
+        Channel.adopt(channel).send(control.Failed(-1, "mounts", str(error)))
+
+
+def _serve(ways: Ways, kept: Callable[[], Born | None]) -> None:
+    """Do in each job, which returns from *kept*, what comes next; return in the keeper, when the daemon is gone."""
+    try:
+        born = kept()
         if born is ways.kept.begun:
             inside.serve_started(JOB, REPLY)
     except BaseException as error:  # interrupts are possible once a job has its frame

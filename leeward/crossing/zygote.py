@@ -20,8 +20,7 @@ import sys
 from collections.abc import Sequence
 
 from leeward._native import privileges
-from leeward._native.spawn import Clone, twin
-from leeward.base.points import point
+from leeward._native.spawn import twin
 from leeward.crossing import handlers, keeper, left_threads, scout, setup, snapshot
 from leeward.errors import LeewardError, PeerError
 from leeward.inside import image_python, reseeding
@@ -31,11 +30,6 @@ from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.spec.sandbox import FURTHER, TRUST
 from leeward.wire import control, records
-
-
-@point("namespaces.keeper")
-def _keeper_namespaces() -> Clone:
-    return Clone.NEWUSER | Clone.NEWNET | Clone.NEWNS
 
 
 def main(control_fd: int) -> None:
@@ -137,6 +131,7 @@ class KeeperSpawner:
     def __init__(self, channel: Channel, ways: keeper.Ways) -> None:
         self._channel = channel
         self._ways = ways
+        self._whole = keeper.whole(ways)
         self._keepers: dict[int, int] = {}  # pidfd -> pid
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
@@ -171,9 +166,12 @@ class KeeperSpawner:
     def _make(self, message: control.MakeKeeper, fds: list[int]) -> None:
         end, *entry = fds
         into = entry.pop(0) if message.into else -1
-        pid, pidfd = twin(_keeper_namespaces(), into)
-        if pid == 0:
-            self._become_keeper(message, end, entry)
+        if self._whole is not None:
+            pid, pidfd = keeper.made(self._ways, self._whole, into, end, entry, [*self._keepers, self._channel.fileno()])
+        else:
+            pid, pidfd = twin(keeper.keepers_namespaces(), into)
+            if pid == 0:
+                self._become_keeper(message, end, entry)
         self._keepers[pidfd] = pid
         self._poll.register(pidfd, select.POLLIN)
         self._channel.send(control.Made(message.slot, pid), [pidfd])

@@ -136,6 +136,16 @@ class Template:
         self.table = Table(step for part in parts for step in part)
         self._opened, self._attached, self._proc = itertools.accumulate(map(len, parts[:-1]))
 
+    @property
+    def is_late(self) -> bool:
+        """Whether attributes are set in Python."""
+        return bool(self._late)
+
+    @property
+    def aside(self) -> tuple[int, int]:
+        """The first step that is taken in a pid namespace of its own, and the first one behind those."""
+        return self._attached, self._proc
+
     def open(self) -> None:
         """Open a detached copy of every source, with its mount attributes set."""
         self.table.run(0, self._opened)

@@ -443,3 +443,53 @@ int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways,
 	}
 	return ret == -EPIPE ? 0 : ret;
 }
+
+/* Take the steps up to the first whose result isn't allowed. Returns whether there is none. */
+static bool settle(struct lw_settling *settling)
+{
+	const struct lw_step *steps = settling->steps;
+	const uint32_t bounds[] = { 0, settling->aside, settling->last, settling->count };
+
+	for (unsigned part = 0; part < 3; part++) {
+		const uint32_t count = bounds[part + 1] - bounds[part];
+		const int64_t done = part == 1 ? lw_run_steps_aside(CLONE_NEWPID, steps + bounds[1], count, &settling->result)
+					       : lw_run_steps(steps + bounds[part], count, &settling->result);
+		settling->done = bounds[part] + (done < 0 ? 0 : (uint32_t)done);
+		if (done != count)
+			return false;
+	}
+	return true;
+}
+
+/* In the zygote, which has one thread: make a keeper that settles and serves. Returns its pid, with *ret_pidfd set; or
+ * -errno. Returns 0 in the keeper with LW_UNSETTLED in *ret_kept; and there and in jobs with what lw_keep has returned.
+ * A keeper that settled in bytecode had written 200 pages by then. */
+int lw_keeper_new(const struct lw_keeper_order *order, struct lw_settling *settling, struct lw_runner *how,
+		  const struct lw_way *ways, struct lw_born *ret_born, int *ret_pidfd, int *ret_kept)
+{
+	const int pid = lw_clone(order->flags, order->cgroup, ret_pidfd);
+
+	if (pid)
+		return pid;
+	*ret_kept = LW_UNSETTLED;
+	settling->done = 0;
+	for (uint32_t i = 0; i < order->attach_count; i++)
+		if ((settling->result = raw(SYS_write, order->attach[i], (long)"0", 1, 0, 0)) < 0)
+			return 0;
+	for (uint32_t i = 0; i < order->other_count; i++)
+		close(order->others[i]);
+	/* A low number: the paths of Landlock's rules have those from landlock.HELD on. */
+	*settling->channel = dup(order->end);
+	fcntl(*settling->channel, F_SETFD, FD_CLOEXEC);
+	close(order->end);
+	close_all(order->attach, order->attach_count);
+	if (order->cgroup >= 0)
+		close(order->cgroup);
+	if (settling->map)
+		*settling->map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	if (settle(settling)) {
+		how->ruleset = settling->ruleset ? *settling->ruleset : -1;
+		*ret_kept = lw_keep(*settling->channel, how, ways, ret_born);
+	}
+	return 0;
+}

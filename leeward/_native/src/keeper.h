@@ -83,4 +83,30 @@ struct lw_born {
 enum lw_ways { LW_FIRST = 0, LW_PROGRAM = 1, LW_ON_TERMINAL = 2, LW_COPY = 3, LW_CARRY = 4, LW_DOMAIN = 5,
 	       LW_WAYS = 6 };
 
+/* What a keeper does before it serves. */
+struct lw_settling {
+	const struct lw_step *steps;
+	uint32_t aside, last;  /* the steps between these two are those of a child in a pid namespace of its own */
+	uint32_t count;
+	int32_t *channel;      /* where the steps read the keeper's end of its control channel */
+	const int32_t *ruleset; /* where they leave the ruleset of the inits; NULL: there is none */
+	int *map;              /* where the descriptor of its page map goes, for lw_snapshot_drop; or NULL */
+	uint32_t done;         /* written by a keeper that can't settle: how many steps had an allowed result */
+	int64_t result;        /* and the result of the next one */
+};
+
+/* An order for a keeper; all descriptors are the caller's. */
+struct lw_keeper_order {
+	uint64_t flags;        /* CLONE_NEW* */
+	int cgroup, end;       /* its group's folder, or -1; its end of the control channel */
+	const int *attach;     /* tasks files that it joins (version 1) */
+	uint32_t attach_count;
+	const int *others;     /* descriptors that it doesn't keep */
+	uint32_t other_count;
+};
+
+#define LW_UNSETTLED 2
+
+int lw_keeper_new(const struct lw_keeper_order *order, struct lw_settling *settling, struct lw_runner *how,
+		  const struct lw_way *ways, struct lw_born *ret_born, int *ret_pidfd, int *ret_kept);
 int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born);
