@@ -117,47 +117,32 @@ class Settling:
     """
 
     def __init__(self, table: Table, aside: int, last: int, channel: Cell, ruleset: Cell | None, kept: Kept) -> None:
-        self.table, self._kept = table, kept
+        self.table, self._kept, self.over = table, kept, False
         steps, count = table.rows
         self.how = ffi.new("struct lw_settling *", {"steps": steps, "aside": aside, "last": last, "count": count})
         self.how.channel = table.address(channel)
         if ruleset is not None:
             self.how.ruleset = table.address(ruleset)
 
-    def make(self, flags: Clone | int, cgroup: int, end: int, attach: Sequence[int],
-             others: Sequence[int]) -> tuple[int, int]:
+    def serve(self, channel: int, flags: Clone | int) -> Born | KernelRefusal | None:
         """
-        Make a keeper in new namespaces and the group *cgroup* (-1: in the caller's and by *attach*), with *end* of the
-        control channel, and without *others*. Returns its pid and pidfd, which is the caller's; in the keeper and its jobs,
-        when that has served or can't settle, 0, and then `outcome` says more. KernelRefusal. Linux 5.7.
+        In the zygote: make keepers in new namespaces for the daemon at *channel*, until it is gone: None. In a job as
+        `keep`; in a keeper a KernelRefusal if it couldn't settle, and `over` is set if it has served. KernelRefusal if *channel*
+        broke. Linux 5.7.
         """
-        if self._kept.snapshot is not None:
-            self.how.map = ffi.addressof(self._kept.snapshot.taken, "map")
-        joined, left = ffi.new("int[]", list(attach)), ffi.new("int[]", list(others))
-        order = ffi.new("struct lw_keeper_order *", {
-            "flags": flags, "cgroup": cgroup, "end": end, "attach": joined, "attach_count": len(attach), "others": left,
-            "other_count": len(others)})
-        pidfd, self._ret = ffi.new("int *", -1), ffi.new("int *")
-        pid = lib.lw_keeper_new(order, self.how, self._kept.how, self._kept.paths, self._kept.born, pidfd, self._ret)
-        if pid < 0:
-            raise KernelRefusal("clone3", f"flags={Clone(flags)!r}, cgroup={cgroup}", -pid)
-        return pid, pidfd[0]
-
-    def outcome(self) -> Born | None:
-        """As `keep`; KernelRefusal also for a step that failed."""
-        ret = self._ret[0]
-        if ret != lib.LW_UNSETTLED:
-            return _kept_as(ret, self._kept)
-        raise refusal(self.table.steps[self.how.done], int(self.how.result))
+        kept = self._kept
+        if kept.snapshot is not None:
+            self.how.map = ffi.addressof(kept.snapshot.taken, "map")
+        ret = lib.lw_make_keepers(channel, flags, self.how, kept.how, kept.paths, kept.born)
+        self.over = ret == lib.LW_OVER
+        if ret == lib.LW_UNSETTLED:
+            return refusal(self.table.steps[self.how.done], int(self.how.result))
+        return None if self.over else _kept_as(ret, kept)
 
     @property
     def channel(self) -> int:
+        """In a keeper: its end of its control channel."""
         return int(self.how.channel[0])
-
-    @property
-    def failed(self) -> bool:
-        """Whether this is a keeper that can't settle."""
-        return bool(self._ret[0] == lib.LW_UNSETTLED)
 
 
 def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:

@@ -23,7 +23,7 @@ from leeward.base.dataclass import dataclass
 from leeward.base.points import point
 from leeward.crossing import beside, birth, porter, runner, scout
 from leeward.crossing.birth import BIRTH, JOB, REPLY, Birth
-from leeward.errors import LeewardError
+from leeward.errors import KernelRefusal, LeewardError
 from leeward.inside import main as inside
 from leeward.isolation import backstage, egress_route, landlock, namespaces, privileges, template, terminals, watching
 from leeward.isolation.channel import Channel, receive_step, send_step
@@ -126,28 +126,23 @@ def main(channel: int, ways: Ways) -> None:
     _serve(ways, lambda: _keep(channel, settling.table.value(RULESET) if ways.landlocked else -1, ways.kept))
 
 
-def made(ways: Ways, whole: Settling, cgroup: int, end: int, attach: Sequence[int],
-         others: Sequence[int]) -> tuple[int, int]:
-    """
-    In the zygote: make a keeper that settles in C, by *whole*, and serves. Returns its pid and pidfd, or raises, in the zygote
-    alone. The arguments are those of `Settling.make`.
-    """
-    made = 0, -1
+def make_all(ways: Ways, whole: Settling, channel: int) -> None:
+    """In the zygote: make keepers, which settle by *whole*, for the daemon at *channel*. Returns when that is gone."""
+    why: KernelRefusal | None = None
 
-    def outcome() -> Born | None:
-        nonlocal made
-        made = whole.make(keepers_namespaces(), cgroup, end, attach, others)
-        return None if made[0] or whole.failed else whole.outcome()
+    def kept() -> Born | None:
+        nonlocal why
+        got = whole.serve(channel, keepers_namespaces())
+        if not isinstance(got, KernelRefusal):
+            return got
+        why = got
+        return None
 
-    _serve(ways, outcome)
-    if made[0]:
-        return made
-    try:
-        if whole.failed:
-            whole.outcome()
-    except LeewardError as error:
-        _tell(whole.channel, error)
-    os._exit(0)
+    _serve(ways, kept)
+    if why is not None:
+        _tell(whole.channel, why)
+    if why is not None or whole.over:  # this is a keeper
+        os._exit(0)
 
 
 def _tell(channel: int, error: Exception) -> None:

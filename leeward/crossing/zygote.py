@@ -75,7 +75,11 @@ def main(control_fd: int) -> None:
     channel.send(control.Ready({"modules": str(len(sys.modules)), "snapshot": taken}), files)
     for fd in files:
         os.close(fd)  # before there is a keeper
-    KeeperSpawner(channel, ways).serve()
+    whole = keeper.whole(ways)
+    if whole is None:
+        KeeperSpawner(channel, ways).serve()
+    else:
+        keeper.make_all(ways, whole, channel.fileno())
 
 
 def warm_up(plan: ZygotePlan, channel: Channel) -> None:
@@ -126,12 +130,11 @@ def _hint(error: BaseException | None) -> str:
 
 
 class KeeperSpawner:
-    """Makes keepers on demand and reaps them."""
+    """Makes keepers on demand and reaps them, where a part of what they do first is Python's."""
 
     def __init__(self, channel: Channel, ways: keeper.Ways) -> None:
         self._channel = channel
         self._ways = ways
-        self._whole = keeper.whole(ways)
         self._keepers: dict[int, int] = {}  # pidfd -> pid
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
@@ -166,12 +169,9 @@ class KeeperSpawner:
     def _make(self, message: control.MakeKeeper, fds: list[int]) -> None:
         end, *entry = fds
         into = entry.pop(0) if message.into else -1
-        if self._whole is not None:
-            pid, pidfd = keeper.made(self._ways, self._whole, into, end, entry, [*self._keepers, self._channel.fileno()])
-        else:
-            pid, pidfd = twin(keeper.keepers_namespaces(), into)
-            if pid == 0:
-                self._become_keeper(message, end, entry)
+        pid, pidfd = twin(keeper.keepers_namespaces(), into)
+        if pid == 0:
+            self._become_keeper(message, end, entry)
         self._keepers[pidfd] = pid
         self._poll.register(pidfd, select.POLLIN)
         self._channel.send(control.Made(message.slot, pid), [pidfd])

@@ -14,6 +14,8 @@
  *           + [cgroup directory] + tasks files; of an interpreter and a porter the five are birth end, job, reply,
  *           stdout, stderr
  *   STARTED [pidfd]
+ *   MAKE    [control end] + [cgroup directory] + tasks files, for the zygote
+ *   MADE    [pidfd]
  *   ENDED, FAILED, EXITED, UNSTARTED   none
  *
  * A process that START makes is in a runner's namespaces and the keeper's own child: beside.c. */
@@ -27,6 +29,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -82,6 +85,8 @@ static unsigned expected(const struct lw_keeper_message *order)
 	const unsigned entry = (order->into & LW_INTO ? 1U : 0U) + order->attach;
 
 	if (order->kind == LW_ARM && !(order->into & ~(LW_INTO | LW_HURRIED | LW_PROVED | LW_UNPINNED)))
+		return 1U + entry;
+	if (order->kind == LW_MAKE && !(order->into & ~LW_INTO))
 		return 1U + entry;
 	const unsigned what = order->into & (LW_TERMINAL | LW_INTERPRETER | LW_PORTER);
 	if (order->kind == LW_START && !(what & (what - 1)))
@@ -435,7 +440,7 @@ int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways,
 		unsigned count;
 		if ((ret = receive(channel, &order, fds, &count)) <= 0)
 			break;
-		ret = order.kind == LW_ARM ? arm(&keeper, how, &ways[LW_FIRST], &order, fds, ret_born)
+		ret = order.kind == LW_MAKE ? -EPROTO : order.kind == LW_ARM ? arm(&keeper, how, &ways[LW_FIRST], &order, fds, ret_born)
 					   : start(&keeper, ways, &order, fds, ret_born);
 		if (ret == 1)
 			return 1;
@@ -461,35 +466,84 @@ static bool settle(struct lw_settling *settling)
 	return true;
 }
 
-/* In the zygote, which has one thread: make a keeper that settles and serves. Returns its pid, with *ret_pidfd set; or
- * -errno. Returns 0 in the keeper with LW_UNSETTLED in *ret_kept; and there and in jobs with what lw_keep has returned.
- * A keeper that settled in bytecode had written 200 pages by then. */
-int lw_keeper_new(const struct lw_keeper_order *order, struct lw_settling *settling, struct lw_runner *how,
-		  const struct lw_way *ways, struct lw_born *ret_born, int *ret_pidfd, int *ret_kept)
+/* In the keeper of *order*: settle and serve, without the zygote's *channel*. */
+static int be_keeper(int channel, const struct lw_keeper_message *order, const int *fds, unsigned count,
+		     struct lw_settling *settling, struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born)
 {
-	const int pid = lw_clone(order->flags, order->cgroup, ret_pidfd);
-
-	if (pid)
-		return pid;
-	*ret_kept = LW_UNSETTLED;
 	settling->done = 0;
-	for (uint32_t i = 0; i < order->attach_count; i++)
-		if ((settling->result = raw(SYS_write, order->attach[i], (long)"0", 1, 0, 0)) < 0)
-			return 0;
-	for (uint32_t i = 0; i < order->other_count; i++)
-		close(order->others[i]);
+	for (unsigned i = count - order->attach; i < count; i++)
+		if ((settling->result = raw(SYS_write, fds[i], (long)"0", 1, 0, 0)) < 0)
+			return LW_UNSETTLED;
+	close(channel);
 	/* A low number: the paths of Landlock's rules have those from landlock.HELD on. */
-	*settling->channel = dup(order->end);
-	fcntl(*settling->channel, F_SETFD, FD_CLOEXEC);
-	close(order->end);
-	close_all(order->attach, order->attach_count);
-	if (order->cgroup >= 0)
-		close(order->cgroup);
+	*settling->channel = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+	close_all(fds, count);
 	if (settling->map)
 		*settling->map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-	if (settle(settling)) {
-		how->ruleset = settling->ruleset ? *settling->ruleset : -1;
-		*ret_kept = lw_keep(*settling->channel, how, ways, ret_born);
+	if (!settle(settling))
+		return LW_UNSETTLED;
+	how->ruleset = settling->ruleset ? *settling->ruleset : -1;
+	const int ret = lw_keep(*settling->channel, how, ways, ret_born);
+	return ret ? ret : LW_OVER;
+}
+
+static void wake(int number)
+{
+	(void)number;
+}
+
+/* In the zygote, which has one thread: make keepers in new namespaces (*flags*, CLONE_NEW*) for the daemon, and reap them.
+ * In bytecode a zygote wrote a hundred pages for each, of which that keeper then had the old ones for itself. Returns 0 in
+ * the zygote when the daemon is gone, or -errno; in a keeper LW_UNSETTLED, LW_OVER or -errno; in a job 1, as lw_keep. */
+int lw_make_keepers(int channel, uint64_t flags, struct lw_settling *settling, struct lw_runner *how,
+		    const struct lw_way *ways, struct lw_born *ret_born)
+{
+	struct pollfd heard = { .fd = channel, .events = POLLIN };
+	struct sigaction waking = { .sa_handler = wake }, usual;
+	sigset_t child, before;
+	int ret;
+
+	/* The ends of keepers interrupt the wait, and only that. */
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &child, &before);
+	sigaction(SIGCHLD, &waking, &usual);
+	for (ret = 1; ret > 0;) {
+		struct lw_keeper_message order;
+		int fds[MOST_FDS], pidfd = -1;
+		unsigned count;
+
+		const int ready = ppoll(&heard, 1, NULL, &before);
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+		if (ready <= 0)
+			continue;
+		if ((ret = receive(channel, &order, fds, &count)) <= 0)
+			break;
+		if (order.kind != LW_MAKE) {
+			close_all(fds, count);
+			ret = -EPROTO;
+			break;
+		}
+		const int pid = lw_clone(flags, order.into & LW_INTO ? fds[1] : -1, &pidfd);
+		if (pid == 0) {
+			sigaction(SIGCHLD, &usual, NULL);
+			sigprocmask(SIG_SETMASK, &before, NULL);
+			return be_keeper(channel, &order, fds, count, settling, how, ways, ret_born);
+		}
+		close_all(fds, count);
+		if (pid < 0)
+			say(channel, (struct lw_keeper_message){ .kind = LW_FAILED, .into = LW_KEEPER, .value = -pid,
+				.runner = order.runner }, NULL, 0);
+		else
+			say(channel, (struct lw_keeper_message){ .kind = LW_MADE, .value = pid, .runner = order.runner },
+			    &pidfd, 1);
+		if (pidfd >= 0)
+			close(pidfd);
 	}
-	return 0;
+	while (waitpid(-1, NULL, WNOHANG) > 0) /* those that live on are the daemon's to reap */
+		;
+	sigaction(SIGCHLD, &usual, NULL);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return ret;
 }

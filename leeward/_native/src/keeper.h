@@ -10,12 +10,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The first byte of each message between daemon and keeper once the mount template is built. A
+/* The first byte of each message between daemon and keeper once the mount template is built, and of orders for keepers. A
  * message is one datagram, a struct lw_keeper_message. No MessagePack value begins with this byte. */
 #define LW_KEEPER_MARK 0xc1
 
 enum lw_keeper_kind { LW_ARM = 1, LW_ARMED = 2, LW_ENDED = 3, LW_FAILED = 4,
-		      LW_START = 5, LW_STARTED = 6, LW_EXITED = 7, LW_UNSTARTED = 8 };
+		      LW_START = 5, LW_STARTED = 6, LW_EXITED = 7, LW_UNSTARTED = 8, LW_MAKE = 9, LW_MADE = 10 };
 
 /* For ARM and START. LW_INTO: the descriptors include a cgroup directory, before the tasks files. LW_HURRIED: a request
  * waits for this runner, so no work is done in advance.
@@ -28,16 +28,16 @@ enum lw_keeper_flag { LW_INTO = 1, LW_HURRIED = 2, LW_RULESET = 4, LW_REAPER = 8
 		      LW_INTERPRETER = 32, LW_PORTER = 64, LW_PROVED = 128, LW_UNPINNED = LW_RULESET };
 
 /* Which call has failed, in LW_FAILED. */
-enum lw_keeper_call { LW_CLONE3 = 0, LW_PIPE2 = 1, LW_MMAP = 2, LW_ROOM = 3 };
+enum lw_keeper_call { LW_CLONE3 = 0, LW_PIPE2 = 1, LW_MMAP = 2, LW_ROOM = 3, LW_KEEPER = 4 };
 
 struct lw_keeper_message {
 	uint8_t mark;
 	uint8_t kind;
-	uint8_t into;    /* ARM, START: flags. FAILED: which call. UNSTARTED: enum lw_stage */
-	uint8_t attach;  /* ARM, START: how many tasks files are the last descriptors. UNSTARTED: the layer of the step */
-	int32_t value;   /* ARM, START: processor or -1. ARMED, STARTED: pid. ENDED, EXITED: wait status or -1.
+	uint8_t into;    /* ARM, START, MAKE: flags. FAILED: which call. UNSTARTED: enum lw_stage */
+	uint8_t attach;  /* ARM, START, MAKE: how many tasks files are the last descriptors. UNSTARTED: the layer of the step */
+	int32_t value;   /* ARM, START: processor or -1. ARMED, STARTED, MADE: pid. ENDED, EXITED: wait status or -1.
 			  * FAILED: errno. UNSTARTED: what the call returned */
-	uint64_t runner; /* the number of the runner or process */
+	uint64_t runner; /* the number of the runner or process; MAKE, MADE: of the worker */
 	uint64_t spent_us; /* START: the hard limit of RLIMIT_DATA. ENDED: processor time of the job and of what its init has reaped.
 			    * EXITED: of the process and of the children that it has waited for */
 	uint64_t tasks;  /* START: RLIMIT_NPROC or 0. STARTED: its pid in its own namespace, or 0 for a copy.
@@ -95,18 +95,9 @@ struct lw_settling {
 	int64_t result;        /* and the result of the next one */
 };
 
-/* An order for a keeper; all descriptors are the caller's. */
-struct lw_keeper_order {
-	uint64_t flags;        /* CLONE_NEW* */
-	int cgroup, end;       /* its group's folder, or -1; its end of the control channel */
-	const int *attach;     /* tasks files that it joins (version 1) */
-	uint32_t attach_count;
-	const int *others;     /* descriptors that it doesn't keep */
-	uint32_t other_count;
-};
+/* What lw_make_keepers returns in a keeper that can't settle, and in one whose daemon is gone. */
+enum { LW_UNSETTLED = 2, LW_OVER = 3 };
 
-#define LW_UNSETTLED 2
-
-int lw_keeper_new(const struct lw_keeper_order *order, struct lw_settling *settling, struct lw_runner *how,
-		  const struct lw_way *ways, struct lw_born *ret_born, int *ret_pidfd, int *ret_kept);
+int lw_make_keepers(int channel, uint64_t flags, struct lw_settling *settling, struct lw_runner *how,
+		    const struct lw_way *ways, struct lw_born *ret_born);
 int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born);
