@@ -193,8 +193,8 @@ def settling(plan: WorkerPlan) -> Template:
                 returns(Call.SETRESUID, plan.uid, plan.uid, plan.uid),
                 # With an id that nobody has on the host: in root's network namespace the files would belong to root.
                 *(namespaces.small_queues_steps() if plan.watched and plan.loopback else []),
-                *(namespaces.low_ports_steps() if plan.low_ports else []),
-                *(watching.steps() if plan.bounds_watches else [])],
+                *(namespaces.low_ports_steps() if plan.low_ports else [])],
+        bounds=watching.steps if plan.bounds_watches else lambda _proc: (),
         after=[*landlock.hold_steps(plan.landlock, birth.held(plan)),  # before the egress has many descriptors
                *namespaces.loopback_steps(),
                *ways_out,  # before any job, and never closed here: no job gets one of their ports
