@@ -23,7 +23,7 @@ import stat
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import msgpack
@@ -54,7 +54,7 @@ _writers: list[tuple[int, int]] = []
 
 class Native(NamedTuple):
     """
-    The two calls in C: _native/state.py. `begin` tells the daemon that a copy waits for its first frame, given the number
+    The calls in C: _native/state.py, and `branch` of _native/spawn.py. `begin` tells the daemon that a copy waits for its first frame, given the number
     that was loaded with it, and returns its door or -1.
     """
 
@@ -62,6 +62,7 @@ class Native(NamedTuple):
     load: Callable[[int, int, int], NoReturn]
     known: bool  # whether this machine's processor is
     begin: Callable[[int], int]
+    branch: Callable[[Sequence[int], Sequence[int], bytes], bool] | None = None
 
 
 def _none(*_: int) -> NoReturn:
