@@ -54,14 +54,14 @@ def twin(flags: Clone | int = 0, cgroup: int = -1) -> tuple[int, int]:
     return pid, pidfd[0]
 
 
-def branch(ends: Sequence[int], places: Sequence[int], word: bytes) -> bool:
+def branch(ends: Sequence[int], places: Sequence[int], word: bytes) -> int:
     """
-    Fork a process whose parent has ended, with CPython's functions around a fork; other threads may run. True in it: it
-    leads a session, has *ends* at *places*, of which the last two are inherited by programs, and has sent *word* on the
-    first. The caller closes *ends*. OSError.
+    Fork a process whose parent has ended, with CPython's functions around a fork; other threads may run. Returns 0 in it:
+    it leads a session, has *ends* at *places*, of which the last two are inherited by programs, and has sent *word* on the
+    first; its pid in the caller, who closes *ends*. OSError.
     """
     sys.audit("os.fork")
-    made = lib.lw_branch(ends, places, word[0])
+    made = int(lib.lw_branch(ends, places, word[0]))
     if made < 0:
         raise OSError(-made, os.strerror(-made))
-    return not made
+    return made

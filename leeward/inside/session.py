@@ -79,6 +79,7 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
             program.take_environment(wire.read_variables(body))
             continue
         if body == wire.BRANCH:
+            snapshots.reap()
             if (end := _branch(doorway, (job_fd, reply_fd), native)) is None:
                 me = os.getpid()
                 _next(read, job_fd, interrupts)  # the first frame of a session, which holds no job
@@ -125,7 +126,8 @@ def _branch(doorway: BranchSocket, pipes: tuple[int, int], native: snapshots.Nat
     me = os.getpid()
     try:
         program.flush()
-        if not doorway.fork(pipes, native.branch or _fork):
+        if made := doorway.fork(pipes, native.branch or _fork):
+            snapshots.leave(made)
             return program.IN_ORDER
         threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
         awaiting.separate()
@@ -288,12 +290,15 @@ class BranchSocket:
         """The descriptors that the daemon has sent: *count*, and up to so many *more*; OSError otherwise."""
         return received(self._door, count, more)
 
-    def fork(self, pipes: tuple[int, int], fork: Callable[[Sequence[int], Sequence[int], bytes], bool]) -> bool:
-        """Make a branch, or raise OSError. True in the branch, whose own *pipes* then have the same numbers."""
+    def fork(self, pipes: tuple[int, int], fork: Callable[[Sequence[int], Sequence[int], bytes], int]) -> int:
+        """
+        Make a branch, and return its number, or raise OSError. Returns 0 in the branch, whose own *pipes* then have the
+        same numbers.
+        """
         ends = self.received(_ENDS)
         try:
-            if not fork(ends, (self._door, *pipes, _OUT, _ERR), wire.BRANCH_WORD):
-                return False
+            if made := fork(ends, (self._door, *pipes, _OUT, _ERR), wire.BRANCH_WORD):
+                return made
         finally:
             for fd in ends:
                 with contextlib.suppress(OSError):  # the descriptor is closed already
@@ -305,36 +310,38 @@ class BranchSocket:
             door.sendall(wire.BRANCH_WORD)
         finally:
             door.close()
-        return True
+        return 0
 
 
-def _fork(ends: Sequence[int], places: Sequence[int], word: bytes) -> bool:
+def _fork(ends: Sequence[int], places: Sequence[int], word: bytes) -> int:
     """As `_native.spawn.branch`, for an image's interpreter, by two forks."""
     gate, open_gate = os.pipe()
+    number, told = os.pipe()
     try:
         between = os.fork()
         if between:
             if os.waitpid(between, 0)[1]:
                 raise OSError("a second fork failed")
-            return False
-        _go_on_without_parent()
+            return int(os.read(number, 32))
+        _go_on_without_parent(told)
         os.close(open_gate)
         os.read(gate, 1)
     finally:
-        for fd in (gate, open_gate):
+        for fd in (gate, open_gate, number, told):
             with contextlib.suppress(OSError):
                 os.close(fd)
     os.setsid()
     for source, target in zip(ends, places, strict=True):
         os.dup2(source, target, inheritable=target in (_OUT, _ERR))
     _socket.socket(fileno=os.dup(places[0])).send(word)
-    return True
+    return 0
 
 
-def _go_on_without_parent() -> None:
-    """In the child: fork again, and exit. Returns in the grandchild."""
+def _go_on_without_parent(told: int) -> None:
+    """In the child: fork again, write the number to *told*, and exit. Returns in the grandchild."""
     try:
-        if os.fork():
+        if number := os.fork():
+            os.write(told, b"%d" % number)
             os._exit(0)
     except OSError:
         os._exit(1)

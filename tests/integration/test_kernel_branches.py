@@ -138,10 +138,20 @@ def test_a_branch_is_counted_and_held(daemon: LiveDaemon) -> None:
         assert kernel.execute(limits).value == branch.execute(limits).value
 
 
+#: Gives `names`, those of the module that makes branches, whose functions a job can replace.
+NAMES = """
+import os, sys
+frame = sys._getframe()
+while "BranchSocket" not in frame.f_globals:
+    frame = frame.f_back
+names = frame.f_globals
+"""
+
+
 @pytest.mark.parametrize("hostile", [
     "import os; os.close(5)",
-    "import os; os.fork = lambda: (_ for _ in ()).throw(OSError('none'))",
-    "import os; os.fork = lambda: 1\nos.waitpid = lambda *_: (1, 0)",
+    NAMES + "names['BranchSocket'].fork = lambda *_: (_ for _ in ()).throw(OSError('none'))",
+    NAMES + "names['BranchSocket'].fork = lambda *_: 1",
 ])
 def test_c269_a_kernel_that_forks_no_branch_harms_itself_alone(box: leeward.Sandbox, hostile: str) -> None:
     """The branch is over at its first request, and the sandbox goes on."""
@@ -191,7 +201,8 @@ def test_c270_a_kernel_cannot_be_its_own_branch(daemon: LiveDaemon) -> None:
     """Nor can any process be one that the daemon has already: it would be ended and counted twice."""
     with leeward.Sandbox(socket=daemon.socket, timeout=1) as box:
         kernel = box.kernel()
-        kernel.execute("import os\nos.fork = lambda: 0\nos.setsid = lambda: None")
+        kernel.execute(NAMES + "os.fork = lambda: 0\nos.setsid = lambda: None\nfork = names['BranchSocket'].fork\n"
+                               "names['BranchSocket'].fork = lambda self, pipes, _: fork(self, pipes, names['_fork'])")
         branch = kernel.fork()
         with pytest.raises(leeward.SessionOver, match="isn't a branch"):
             branch.execute("1")
@@ -199,12 +210,9 @@ def test_c270_a_kernel_cannot_be_its_own_branch(daemon: LiveDaemon) -> None:
 
 
 #: In place of the branch it sends its door the last descriptor of a socket that lingers.
-PASSES = """
-import array, os, socket, struct, sys
-frame = sys._getframe()
-while "BranchSocket" not in frame.f_globals:
-    frame = frame.f_back
-names, kept = frame.f_globals, []
+PASSES = NAMES + """
+import array, socket, struct
+kept = []
 received, word = names["received"], names["wire"].BRANCH_WORD
 def passing(door, *how):
     ends = received(door, *how)

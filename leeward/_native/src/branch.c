@@ -20,7 +20,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,11 +42,11 @@ static void take_ends(const int *ends, const int *places, int gate, uint8_t word
 }
 
 /* Fork a branch, with CPython's functions around a fork. Returns 0 in the branch, which has *ends* at *places* then, a
- * session of its own, and has sent *word* on the first of them; 1 in the caller, or -errno. The caller closes *ends*. */
+ * session of its own, and has sent *word* on the first of them; its pid in the caller, or -errno. The caller closes *ends*. */
 int lw_branch(const int *ends, const int *places, uint8_t word)
 {
-	volatile int failed = 0; /* written by the process between, in the caller's memory */
-	volatile bool is_branch = false;
+	/* Written by the process between, in the caller's memory, unless it is killed before; and by the branch in its own. */
+	volatile int made = -ESRCH;
 	struct lw_thread thread;
 	sigset_t all, before;
 	int gate[2], err = lw_thread_now(&thread);
@@ -65,25 +64,25 @@ int lw_branch(const int *ends, const int *places, uint8_t word)
 	if (between == 0) {
 		pid_t pid = fork();
 		if (pid) {
-			failed = pid < 0 ? errno : 0;
+			made = pid < 0 ? -errno : pid;
 			_exit(0);
 		}
-		is_branch = true;
+		made = 0;
 	} else if (between < 0) {
-		failed = errno;
+		made = -errno;
 	} else {
 		while (waitpid(between, NULL, 0) < 0 && errno == EINTR)
 			;
 	}
 
 	close(gate[1]);
-	if (is_branch) {
+	if (!made) {
 		lw_reborn(&thread);
 		take_ends(ends, places, gate[0], word);
 	}
 	close(gate[0]);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	(is_branch ? PyOS_AfterFork_Child : PyOS_AfterFork_Parent)();
+	(made ? PyOS_AfterFork_Parent : PyOS_AfterFork_Child)();
 	PyGILState_Release(held);
-	return failed ? -failed : !is_branch;
+	return made;
 }
