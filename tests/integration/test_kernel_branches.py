@@ -64,6 +64,15 @@ def test_branches_answer_at_the_same_time(box: leeward.Sandbox) -> None:
     assert "2" == kernel.execute("2").value
 
 
+def test_ended_branches_take_no_room(daemon: LiveDaemon) -> None:
+    """More than a limit on processes has room for at once; where a kernel adopts them, it reaps them."""
+    with leeward.Sandbox(socket=daemon.socket, processes=8) as box:
+        kernel = box.kernel()
+        for _ in range(10):
+            with kernel.fork() as branch:
+                assert "1" == branch.execute("1").value
+
+
 @pytest.mark.parametrize("first", ["kernel", "branch"])
 def test_a_branch_ends_and_the_others_live_on(box: leeward.Sandbox, first: str) -> None:
     """With what it has started; and a branch of a branch has no need of the one between."""

@@ -318,7 +318,7 @@ class LiveRunner:
         made.tenant = execution
         execution.start()
 
-    def prepare(self, armed: Callable[[], None]) -> None:
+    def prepare(self, armed: Callable[[], None] = nothing) -> None:
         """Start the interpreter of the next `execute`, which waits until the sandbox rests; *armed* is called when it does."""
         if self._spare is None and not self.over and 2 * len(self.processes) < MOST_PROCESSES:
             with contextlib.suppress(LeewardError, OSError):  # the next one then starts its own
