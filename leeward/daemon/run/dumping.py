@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 DUMP_S = 60.0
 #: Bytes of the file that are made in one turn of the loop, some milliseconds; and from which it is closed by a thread.
 _PIECE = 4 << 20
-#: Behind the content: a mapping of its last pages that mremap(2) extends must not end behind the file's end.
-HOLE = 1 << 40
 _MOST_VALUES = 2 * wire.MAX_PACKAGES + wire.MAX_LOST + 16
 
 _NUMBER = struct.Struct("q")
@@ -245,8 +243,8 @@ class Dump:
             raise PeerError("the file is larger than it was made")
         whole = -(-size // os.sysconf("SC_PAGESIZE")) * os.sysconf("SC_PAGESIZE")
         os.ftruncate(self._file, whole)
-        end_file(self._file, whole)
-        if os.fstat(self._file).st_size != whole + HOLE:
+        seal_size(self._file)
+        if os.fstat(self._file).st_size != whole:
             raise PeerError("the file's size was changed")
         self._size = whole
         if self._answered:
@@ -288,9 +286,8 @@ class Dump:
             orders.close()
 
 
-def end_file(fd: int, size: int) -> None:
-    """Give a state's file of *size* bytes its hole, and seal its size."""
-    os.ftruncate(fd, size + HOLE)
+def seal_size(fd: int) -> None:
+    """Seal the size of a state's file: behind its end copies could make pages that count for nobody, only by reading."""
     seal(fd, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
 
 
