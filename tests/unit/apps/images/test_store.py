@@ -68,10 +68,10 @@ def test_what_can_not_be_recorded_is_refused(tmp_path: Path, store: Images, monk
 
 def test_names_are_counted_over_all_layers(tmp_path: Path, store: Images) -> None:
     many = [layer(*(file(f"{which}{number}") for number in range(6))) for which in "ab"]
-    with pytest.raises(BadImage, match="more names than the (4|10)"):
+    with pytest.raises(BadImage, match=r"more names than the (4|10)"):
         imported(store, oci(tmp_path / "1", many), bounds=ImageBounds(names=10))
     assert 2 == len(imported(store, oci(tmp_path / "2", many)).layers)
-    with pytest.raises(BadImage, match="more names than the (4|10)"):
+    with pytest.raises(BadImage, match=r"more names than the (4|10)"):
         imported(store, oci(tmp_path / "3", many), bounds=ImageBounds(names=10))  # of layers that are there already
 
 

@@ -182,6 +182,17 @@ def test_headers_that_only_take_memory_are_refused(tmp_path: Path) -> None:
             unpacked(data, tmp_path / "root", ImageBounds(size=1 << 23))
 
 
+@pytest.mark.parametrize("body", [
+    b"1" * 900_000, b"3 a" * 300_000 + b"=", b"900000 comment=" + b"1" * 899_984 + b"\n", b"9 a=b", b"7 a b\n\0", b"0 a=b\n",
+    b"-6 a=b\n"], ids=["digits", "no records", "a long number", "too long", "no value", "nothing", "negative"])
+def test_extended_headers_that_take_time_are_refused(body: bytes, tmp_path: Path) -> None:
+    """At once: tarfile takes a quarter of an hour for the first of them."""
+    head = tarfile.TarInfo("head")
+    head.type, head.size = tarfile.XHDTYPE, len(body)
+    with pytest.raises(BadImage, match="extended header that is broken"):
+        unpacked(head.tobuf(tarfile.USTAR_FORMAT) + body + bytes(-len(body) % 512) + layer(file("a")), tmp_path / "root")
+
+
 def test_a_ratio_is_refused(tmp_path: Path) -> None:
     """256 MiB of zeros in 256 KiB."""
     bomb = b"".join(gzip.compress(bytes(64 << 20)) for _ in range(4))
