@@ -348,6 +348,6 @@ def test_an_agents_program_in_an_image(home: AgentHome) -> None:
 def test_an_agents_home_in_an_image_stays(home: AgentHome) -> None:
     """For that image: others have their own."""
     line = ("start", "sh", ".", "--persist", "--image")
-    home.run(*line, "app", "--", "-c", "mkdir -p ~/.local/bin && echo 'echo stays' > ~/.local/bin/it && chmod +x ~/.local/bin/it")
+    home.run(*line, "app", "--", "-c", "mkdir -p ~/.local/bin && cd ~/.local/bin && echo 'echo stays' > it && chmod +x it")
     assert "stays\n" == home.run(*line, "app", "--", "-c", "it").stdout
     assert 0 != home.run(*line, "busybox", "--", "-c", "it").returncode
