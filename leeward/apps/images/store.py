@@ -110,11 +110,11 @@ class Images:
         place = images.name_path(self.folder, name)
         progress.total = sum(packed.size for packed in found.layers)
         with self.locked():
-            every, left = list[str](), bounds.names
+            every, names = list[str](), bounds.names
             for packed in found.layers:
-                every.append(self._have(packed, progress, replace(bounds, names=left)))
-                left -= record.names if (record := self.layer(every[-1])) is not None else 0
-            if left < 0:
+                every.append(self._have(packed, progress, replace(bounds, names=names)))
+                names -= record.names if (record := self.layer(every[-1])) is not None else 0
+            if names < 0:
                 raise BadImage(f"the image has more names than the {bounds.names} that it may have")
             # An overlay has no layer twice. Of one that was repeated, all that it has is in the upper one of them.
             digests = tuple(reversed(dict.fromkeys(reversed(every))))
