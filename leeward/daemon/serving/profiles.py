@@ -111,8 +111,8 @@ def sandbox_key(request: SandboxOpen, user: int, config: Config) -> PoolKey:
         if asked:
             raise BadRequest(f"{what} and image don't go together yet")
     # With a home the user is a name for that; root writes to no folder of the host, and an agent has some.
-    user = _AGENTS if may_have_home(request.profile, config.profiles) else request.user
-    return PoolKey(request.profile, "", request.egress, image, user)
+    who = _AGENTS if may_have_home(request.profile, config.profiles) else request.user
+    return PoolKey(request.profile, "", request.egress, image, who)
 
 
 def check_mounts(folders: Sequence[Folder], spec: SandboxSpec | None) -> None:
