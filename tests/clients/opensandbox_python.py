@@ -9,7 +9,8 @@ from io import BytesIO
 from opensandbox import Sandbox, SandboxManagerSync, SandboxSync
 from opensandbox.config import ConnectionConfig, ConnectionConfigSync
 from opensandbox.exceptions import SandboxApiException
-from opensandbox.models.execd import ExecutionHandlersSync, RunCommandOpts
+from opensandbox.models.execd import RunCommandOpts
+from opensandbox.models.execd_sync import ExecutionHandlersSync
 from opensandbox.models.filesystem import ContentReplaceEntry, MoveEntry, SearchEntry, SetPermissionEntry, WriteEntry
 from opensandbox.models.sandboxes import SandboxFilter
 
@@ -37,7 +38,7 @@ def commands(box):
     done = box.commands.run("pwd; echo $A", opts=RunCommandOpts(working_directory="/tmp", envs={"A": "b"}))
     assert (0, ["/tmp", "b"]) == (done.exit_code, text(done))
     late = box.commands.run("sleep 100", opts=RunCommandOpts(timeout=timedelta(milliseconds=300)))
-    assert late.error.value == "137", late
+    assert late.error.value == "124", late
 
     behind = box.commands.run("echo a; echo b; exec sleep 100", opts=RunCommandOpts(background=True))
     found, cursor = "", None

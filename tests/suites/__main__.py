@@ -4,8 +4,8 @@ Test suites of other people's programs, whole and by command: what passes outsid
     ./dev suites [--part N/M] [--folder FOLDER] cpython-3.11 cpython-3.13 git sqlite coreutils
 
 Runs in:   a developer's shell, as root; hours for all of them, so --part takes each Mth unit, from the Nth on. CPython's are
-           the modules of `test` that the interpreter ships, by functions of test_cpython_suite.py; that of another version is
-           in .venv-pythonVERSION. The others are Debian's sources of this release, built outside.
+           the modules of `test` that the interpreter ships, by functions of test_cpython_suite.py; one of another version is
+           one of pyenv's. The others are Debian's sources of this release, built outside.
 Outside:   an ordinary user, in a copy of the tree. Inside: a sandbox of the profile `workdir` with another copy.
 Result:    a line for each unit that differs, with what fails inside alone, and one for all; 1 if any differs.
 """
@@ -28,7 +28,6 @@ from pathlib import Path
 import leeward
 from integration import test_cpython_suite as cpython
 from integration.cpython_exceptions import row_for
-from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
 
 #: Seconds for one unit, and the user outside.
@@ -40,6 +39,13 @@ sandbox_idle = 86400
 sandbox_lifetime = 86400
 """
 LIMITS = {"memory": "4G", "processes": 256}
+#: Prints the modules of CPython's suite: 3.11 had the function elsewhere before 3.11.6.
+LISTS = """try:
+    from test.libregrtest.findtests import findtests
+except ImportError:
+    from test.libregrtest.runtest import findtests
+print(*findtests())"""
+KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 APT = ("apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=300")
 
 
@@ -97,11 +103,11 @@ def source(name: str, folder: Path) -> Path:
     work = folder / f"{name}-new"
     shutil.rmtree(work, ignore_errors=True)
     (work / "lists/partial").mkdir(parents=True)
-    targets = subprocess.run(["apt-get", "indextargets", "--format", "$(SITE) $(CODENAME) $(SIGNED_BY)",
+    targets = subprocess.run(["apt-get", "indextargets", "--format", "$(SITE) $(CODENAME)",
                               "Created-By: Packages", "Origin: Debian"], capture_output=True, text=True, check=True)
     rows = {tuple(line.split()) for line in targets.stdout.splitlines()}
     (work / "sources.list").write_text("".join(
-        f"deb-src [signed-by={key}] {site} {release} main\n" for site, release, key in rows))
+        f"deb-src [signed-by={KEYS}] {site} {release} main\n" for site, release in rows))
     own = ("-o", f"Dir::Etc::SourceList={work}/sources.list", "-o", "Dir::Etc::SourceParts=-",
            "-o", f"Dir::State::Lists={work}/lists", "-o", "APT::Sandbox::User=root")
     subprocess.run([*APT, "install", "--no-install-recommends", "dpkg-dev", *suite.needs], check=True,
@@ -176,19 +182,28 @@ def _daemon(more: str = "") -> Iterator[LiveDaemon]:
             yield daemon
 
 
-def cpython_compared(version: str, part: tuple[int, int]) -> int:
+def interpreter(version: str, folder: Path) -> Path:
+    """A copy of the interpreter of *version*, which every user can reach, with an environment `venv` of it; made once."""
+    made = folder / f"python{version}"
+    if not made.exists():
+        kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*"))
+        prefix = Path(sys.base_prefix) if sys.version.startswith(f"{version}.") else kept[-1]
+        subprocess.run(["cp", "-a", "--", prefix, f"{made}-new"], check=True)
+        Path(f"{made}-new").rename(made)
+        subprocess.run([made / "bin/python3", "-m", "venv", "--without-pip", made / "venv"], check=True)
+    return made
+
+
+def cpython_compared(version: str, folder: Path, part: tuple[int, int]) -> int:
     """As `compared`, for the modules of CPython's suite; a module is run inside once more before it counts."""
-    ours = f"{sys.version_info[0]}.{sys.version_info[1]}" == version
-    more = "" if ours else f'[environments.other]\npath = "{ROOT}/.venv-python{version}"\n'
-    options = [] if ours else ["--environment", "other"]
-    with _daemon(more) as daemon, tempfile.TemporaryDirectory() as work:
-        found = daemon.run("exec", *options, "import sys; print(sys.executable)").stdout.decode().strip()
+    place = interpreter(version, folder)
+    with (_daemon(f'[environments.other]\npath = "{place}/venv"\n') as daemon,
+          tempfile.TemporaryDirectory() as work):
         os.chmod(work, 0o777)
-        python = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", found, "-S"]
-        names = subprocess.run([*python, "-c", "from test.libregrtest.findtests import findtests; print(*findtests())"]
-                               if version >= "3.12" else
-                               [*python, "-c", "from test.libregrtest.runtest import findtests; print(*findtests())"],
-                               capture_output=True, text=True, check=True).stdout.split()
+        options = ["--environment", "other", "--memory", "2G"]
+        python = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups",
+                  *daemon.run("exec", *options, "import sys; print(sys.executable)").stdout.decode().split(), "-S"]
+        names = subprocess.run([*python, "-c", LISTS], capture_output=True, text=True, check=True).stdout.split()
         modules = part_of([name.removeprefix("test.") for name in names], part)
         print(f"cpython-{version}: {len(modules)} modules of {len(names)}", flush=True)
         passed = alone = both = excused = tests = 0
@@ -230,7 +245,7 @@ def main() -> int:
     if os.geteuid() != 0:
         reading.error("the other side is another user, so this wants root")
     folder.mkdir(parents=True, exist_ok=True)
-    found = [cpython_compared(name.partition("-")[2], part) if name.startswith("cpython-")
+    found = [cpython_compared(name.partition("-")[2], folder, part) if name.startswith("cpython-")
              else compared(name, folder, part) for name in asked.suites]  # type: ignore[arg-type]  # two numbers
     return int(any(found))
 
