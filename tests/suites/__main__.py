@@ -189,8 +189,12 @@ def interpreter(version: str, folder: Path) -> Path:
         kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*"))
         prefix = Path(sys.base_prefix) if sys.version.startswith(f"{version}.") else kept[-1]
         subprocess.run(["cp", "-a", "--", prefix, f"{made}-new"], check=True)
+        subprocess.run([*APT, "install", "patchelf"], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        subprocess.run(["patchelf", "--set-rpath", made / "lib", f"{made}-new/bin/python{version}"], check=True)
         Path(f"{made}-new").rename(made)
         subprocess.run([made / "bin/python3", "-m", "venv", "--without-pip", made / "venv"], check=True)
+        subprocess.run([Path(sys.executable).with_name("uv"), "pip", "install", "-q", "--python", made / "venv/bin/python",
+                        "cffi", "msgpack"], check=True)  # what a job's interpreter of another version needs
     return made
 
 
