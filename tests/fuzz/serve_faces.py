@@ -106,6 +106,23 @@ REQUESTS: list[tuple[str, str, str, tuple[bytes, ...]]] = [
     ("POST", "/api/kernels", _JSON, (b'{"name": "python3", "env": {"A": "b"}}',)), ("GET", "/api/kernels", "", (b"",)),
     ("POST", "/api/kernels/{kernel}/interrupt", _JSON, (b"{}",)), ("GET", "/api/kernels/{kernel}?token=x", "", (b"",)),
     ("GET", "/api/kernels/{kernel}/channels", "", (b"",)),
+    ("POST", "/v1/sandboxes", _JSON, (
+        b'{"image": {"uri": "opensandbox/code-interpreter:1"}, "timeout": 60, "entrypoint": ["tail", "-f", "/dev/null"]}',
+        b'{"networkPolicy": {"defaultAction": "deny", "egress": [{"action": "allow", "target": "a.example"}]}, "env": {}}')),
+    ("GET", "/v1/sandboxes?metadata=a%3Db&state=Running&page=1&pageSize=3", "", (b"",)),
+    ("POST", "/v1/sandboxes/{id}/renew-expiration", _JSON, (b'{"expiresAt": "2040-01-01T00:00:00Z"}',)),
+    ("GET", "/v1/sandboxes/{id}/endpoints/44772", "", (b"",)), ("GET", "/opensandbox/{id}/metrics", "", (b"",)),
+    ("POST", "/opensandbox/{id}/command", _JSON, (b'{"command": "true", "cwd": "/tmp", "timeout": 9, "background": true}',)),
+    ("GET", "/opensandbox/{id}/command/1/logs?cursor=0", "", (b"",)), ("POST", "/opensandbox/{id}/session", _JSON, (b"{}",)),
+    ("POST", "/opensandbox/{id}/session/0011223344556677/run", _JSON, (b'{"command": "true", "timeout": 9}',)),
+    ("POST", "/opensandbox/{id}/files/mv", _JSON, (b'[{"src": "/tmp/a", "dest": "/tmp/b"}]',)),
+    ("POST", "/opensandbox/{id}/files/replace?verbose=true", _JSON, (b'{"/tmp/a": {"old": "a", "new": "b"}}',)),
+    ("POST", "/opensandbox/{id}/directories", _JSON, (b'{"/tmp/d": {"mode": 755, "owner": "", "group": ""}}',)),
+    ("GET", "/opensandbox/{id}/files/search?path=/tmp&pattern=**", "", (b"",)),
+    ("GET", "/opensandbox/{id}/files/download?path=/tmp/a&offset=1&limit=2", "", (b"",)),
+    ("POST", "/opensandbox/{id}/files/upload", "multipart/form-data; boundary=b", (
+        (b'--b\r\nContent-Disposition: form-data; name="metadata"; filename="m"\r\n\r\n{"path": "/tmp/a", "mode": 644}\r\n'
+         b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--b--\r\n'),)),
     ("POST", "/mcp", _JSON, _MCP), ("GET", "/mcp", "", (b"",)), ("DELETE", "/mcp", "", (b"",)), ("GET", "/", "", (b"",)),
     *(("POST", f"/{name}", kind, bodies) for name in _CALLS
       for kind, bodies in ((_JSON, _RPC), ("application/proto", _PROTO))),
@@ -142,7 +159,8 @@ class HostileTenant:
             size = len(body) if choose() < 0.8 else self._random.choice((0, 1, 1 << 16, (1 << 32) - 1))
             body = struct.pack(">BI", self._random.choice((0, 0, 0, 1, 2, 255)), size) + body
         heads = [f"Host: {self._random.choice(('localhost', 'localhost', '49983-' + self.sandbox + '.localhost'))}",
-                 f"X-API-KEY: {self._token}", f"Content-Length: {len(body)}", f"E2b-Sandbox-Id: {self.sandbox}",
+                 f"X-API-KEY: {self._token}", f"Open-Sandbox-Api-Key: {self._token}", f"Content-Length: {len(body)}",
+                 f"E2b-Sandbox-Id: {self.sandbox}",
                  f"X-Access-Token: {self.access}"]
         if kind:
             heads.append(f"Content-Type: {kind}")
@@ -228,7 +246,7 @@ def main(runs: int, seed: int | None = None) -> int:
     seed = random.SystemRandom().getrandbits(32) if seed is None else seed
     print(f"serve: seed {seed}; {runs:,} requests", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="leeward-fuzz-") as work, LiveDaemon(Path(work)) as daemon:
-        served = Served(daemon.socket, Path(work), "run-code", "e2b", "mcp", "jupyter", "leeward", "ports")
+        served = Served(daemon.socket, Path(work), "run-code", "e2b", "mcp", "jupyter", "opensandbox", "leeward", "ports")
         served.token = served.new_token("hostile", "--quota", "rate=1000000", "--quota", "sandboxes=3",
                                         "--quota", "body=100000", "--quota", "lifetime=600")
         with served:

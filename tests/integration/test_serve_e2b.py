@@ -43,7 +43,7 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(daemon, tmp_path_factory):
-    with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "e2b", "--profile", "e2b") as found:
+    with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "e2b", "opensandbox", "--profile", "e2b") as found:
         found.token = found.new_token("fast", "--quota", "rate=100000")  # a client that asks for events asks without a pause
         yield found
 
@@ -101,6 +101,12 @@ def test_langchains_own_tests_pass(served, tmp_path):
                      str(ROOT / "tests/clients/langchain_e2b_suite.py"), patience=360)
 
     assert "86 passed" in done
+
+
+@pytest.mark.needs("client-opensandbox")
+def test_opensandboxs_sdk_works_as_it_is(served):
+    as_client(served, client_python("opensandbox"), "-W", "ignore", str(ROOT / "tests/clients/opensandbox_python.py"),
+              PLACE=served.url.removeprefix("http://"), KEY=served.token, OTHER=served.new_token("other"))
 
 
 # --- tenants --------------------------------------------------------------------

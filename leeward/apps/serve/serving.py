@@ -44,7 +44,7 @@ from leeward.spec.paths import RemoteHost, client_socket
 #: The faces, by name, with the module that has their routes. Routes are tried in this order: first those of many short calls.
 FACES = {"run-code": "leeward.apps.serve.run_code", "e2b": "leeward.apps.serve.e2b.control",
          "mcp": "leeward.apps.serve.mcp_face", "jupyter": "leeward.apps.serve.jupyter_face",
-         "leeward": "leeward.apps.serve.wire_face", "ports": ""}
+         "opensandbox": "leeward.apps.serve.opensandbox_face", "leeward": "leeward.apps.serve.wire_face", "ports": ""}
 
 #: Those with WebSockets.
 WITH_SOCKETS = frozenset({"ports", "leeward", "jupyter"})

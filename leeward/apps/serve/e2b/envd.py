@@ -98,11 +98,11 @@ class EnvdFace:
         self._door.tokens.fresh()
         shown = request.headers.get("x-access-token") or request.headers.get("e2b-traffic-access-token") or ""
         if identity and any(self._door.tokens.is_derived(purpose, identity, shown) for purpose in ("envd", "traffic")):
-            return await self._of_box(request, identity, None)
+            return await self.of_box(request, identity, None)
         known = self._door.with_token(token_of(request)) if "x-api-key" in request.headers else None
-        return None if known is None or not identity else await self._of_box(request, identity, known[0])
+        return None if known is None or not identity else await self.of_box(request, identity, known[0])
 
-    async def _of_box(self, request: Request, identity: str, tenant: ServeTenant | None) -> tuple[ServeTenant, Use]:
+    async def of_box(self, request: Request, identity: str, tenant: ServeTenant | None) -> tuple[ServeTenant, Use]:
         try:
             box = await self._boxes.find(tenant, identity)
         except ServeProblem as problem:
@@ -125,7 +125,7 @@ class EnvdFace:
         for each in [identity] if identity else await self._boxes.ids():
             signed = signature(path, what, user, self._door.tokens.derived("envd", each), until)
             if hmac.compare_digest(signed.encode(), query["signature"].encode("utf-8", "replace")):
-                return await self._of_box(request, each, None)
+                return await self.of_box(request, each, None)
         raise unknown_token()
 
     def in_box(self, handler: Callable[[ServeCall, OpenBox], Awaitable[Response | AnswerStream]]) -> Handler:
@@ -139,7 +139,7 @@ class EnvdFace:
                 raise ServeProblem(502, GONE) from None
             except DaemonError:
                 if not self._boxes.has(box):  # another call has forgotten it meanwhile, perhaps since it has ended
-                    await self._of_box(call.request, box.id, call.tenant)
+                    await self.of_box(call.request, box.id, call.tenant)
                 raise
 
         return handled

@@ -79,19 +79,25 @@ async def _remove(call: ServeCall, box: OpenBox, message: Any) -> Row:
 
 
 async def _list_dir(call: ServeCall, box: OpenBox, message: Any) -> Row:
-    todo, found = deque([(await box.path(message.path), max(1, message.depth))]), list[Row]()
+    return {"entries": [entry_of(path, info, await _target(box, path) if info.kind == "link" else None)
+                        for path, info in await below(box, await box.path(message.path), max(1, message.depth))]}
+
+
+async def below(box: OpenBox, folder: str, depth: int) -> list[tuple[str, FileInfo]]:
+    """What is in a folder, and in its folders *depth* deep, by path; links aren't followed. ServeProblem for too much."""
+    todo, found = deque([(folder, depth)]), list[tuple[str, FileInfo]]()
     while todo:
         folder, depth = todo.popleft()
         for info in await box.box.files.list(folder):
             path = posixpath.join(folder, info.name)
-            found.append(entry_of(path, info, await _target(box, path) if info.kind == "link" else None))
+            found.append((path, info))
             if info.is_folder and depth > 1:
                 todo.append((path, depth - 1))
             if not len(found) % _AT_ONCE:
                 await asyncio.sleep(0)
             if len(found) > MOST_ENTRIES:
                 raise bad(f"more than {MOST_ENTRIES} entries are below this folder")
-    return {"entries": sorted(found, key=lambda row: str(row["path"]))}
+    return sorted(found, key=lambda each: each[0])
 
 
 class Watcher:
