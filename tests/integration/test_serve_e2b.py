@@ -18,6 +18,7 @@ from kit.egress import free_port
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
 from kit.served import Served, client_python
+from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("extra-serve")
 
@@ -359,6 +360,20 @@ def test_a_form_may_have_a_file_as_text(served, box):
     assert (200, ["text"]) == (status, [each["name"] for each in rows])
     with served.asked("GET", "/files?path=text", token="", **shows(box)) as answer:
         assert "hä".encode() == answer.read()
+
+
+def test_code_that_runs_counts_as_its_tenants_job(served):
+    few = served.new_token("few", "--quota", "jobs=1")
+    box = opened(served, few)
+
+    def ran(code):
+        with served.asked("POST", "/execute", {"code": code}, "", **shows(box)) as answer:
+            return answer.status, answer.read()
+
+    with served.asked("POST", "/execute", {"code": "print(1, flush=True)\nimport time\ntime.sleep(99)"}, "", **shows(box)) as begun:
+        assert ["number_of_executions", "stdout"] == [json.loads(begun.readline())["type"] for _ in range(2)]
+        assert (429, b"1 jobs run") == (ran("1")[0], ran("1")[1][:10])
+    poll_until(lambda: ran("1")[0] == 200, 30)
 
 
 def test_protobuf_is_as_good_as_json(served, box):

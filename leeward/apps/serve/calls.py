@@ -84,6 +84,7 @@ class Use:
     waiting: int = 0  # those of jobs over the wire that run or wait
     opening: int = 0  # sandboxes that the daemon is being asked for, and open sessions
     snapshots: int = 0  # that the daemon is being asked for
+    watchers: int = 0  # folders that are looked at again and again
     allowance: float = 0.0  # calls that may come now
     since: float = 0.0  # time.monotonic() of that figure
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # of the calls
@@ -240,6 +241,7 @@ class ServeCall:
     tenant: ServeTenant
     use: Use
     held: int = 0  # bytes of its body, until its end
+    jobs: int = 0  # that it counts as, until its end
 
     @property
     def headers(self) -> Headers:
@@ -248,12 +250,16 @@ class ServeCall:
     async def pieces(self, most: int) -> AsyncGenerator[bytes, None]:
         """The pieces of the body, which are kept until the call's end; ServeProblem if the tenant sends too much at once."""
         async for piece in pieces_of(self.request, min(most, self.tenant.quota.body)):
-            self.held += len(piece)
-            self.use.held += len(piece)
             self.use.received += len(piece)
-            if self.use.held > BODIES * self.tenant.quota.body:
-                raise busy("too much is being sent at once")
+            self.hold(len(piece))
             yield piece
+
+    def hold(self, size: int) -> None:
+        """Count bytes until the call's end, or some less; ServeProblem if the tenant sends too much at once."""
+        self.held += size
+        self.use.held += size
+        if self.use.held > BODIES * self.tenant.quota.body:
+            raise busy("too much is being sent at once")
 
     async def body(self, most: int) -> bytes:
         return b"".join([piece async for piece in self.pieces(most)])
@@ -351,6 +357,7 @@ class ServeEndpoint:
                         await answer(scope, receive, send_once)
                 finally:
                     call.use.held -= call.held
+                    call.use.jobs -= call.jobs
         except ClientGone:
             pass
         except asyncio.CancelledError:
