@@ -61,7 +61,7 @@ def test_a_link_to_a_file_is_for_its_path_alone(user, found):
         assert found == asyncio.run(face.knows_file(request))
 
 
-def called(body, **quota):
+def called(body, most):
     """A call with these pieces as its body."""
     from leeward.apps.serve.calls import ServeCall, Use
 
@@ -69,7 +69,7 @@ def called(body, **quota):
         for piece in body:
             yield piece
 
-    return ServeCall(SimpleNamespace(headers={}, stream=stream), ServeTenant("one", "1", TenantQuota(**quota)), Use())
+    return ServeCall(SimpleNamespace(headers={}, stream=stream), ServeTenant("one", "1", TenantQuota(body=most)), Use())
 
 
 def test_what_is_unpacked_counts_for_its_tenant():
@@ -80,7 +80,7 @@ def test_what_is_unpacked_counts_for_its_tenant():
         return sum([len(piece) async for piece in _unpacked(call, call.pieces(1 << 20), 1 << 20)])
 
     for quota, refused in ((20_000, False), (9_000, True)):
-        call = called([gzip.compress(bytes(40_000))], body=quota)
+        call = called([gzip.compress(bytes(40_000))], quota)
         if refused:
             with pytest.raises(ServeProblem, match="too much"):
                 asyncio.run(run(call))
@@ -93,14 +93,14 @@ def test_what_has_come_of_a_message_counts_for_its_tenant():
     from leeward.apps.serve.e2b.connect_rpc import _messages, frame
 
     whole = frame(b'{"keepalive": {}}')
-    call = called([whole * 100, whole[:9]], body=2000)
+    call = called([whole * 100, whole[:9]], 2000)
 
     async def run(call):
         return len([each async for each in _messages(call, "process.StreamInputRequest", True)])
 
     assert (100, 9) == (asyncio.run(run(call)), call.use.held)
     with pytest.raises(ServeProblem, match="too much"):
-        asyncio.run(run(called([struct.pack(">BI", 0, 8 << 20), bytes(9000)], body=2000)))
+        asyncio.run(run(called([struct.pack(">BI", 0, 8 << 20), bytes(9000)], 2000)))
 
 
 def test_a_tenants_many_folders_are_looked_at_less_often(monkeypatch):
