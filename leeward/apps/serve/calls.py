@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -138,23 +138,21 @@ async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
     said = request.headers.get("content-length", "0")
     if not said.isascii() or not said.isdigit() or int(said[:20]) > most:
         raise too_large(most)
-    size, stream = 0, request.stream()
-    async with aclosing(stream):
-        while True:
-            try:
-                async with asyncio.timeout(PIECE_S):
-                    piece = await anext(stream, None)
-            except TimeoutError:
-                raise ServeProblem(408, f"nothing of the body came for {PIECE_S:g} seconds") from None
-            except ClientDisconnect:
-                raise ClientGone from None
-            if piece is None:
-                return
-            size += len(piece)
-            if size > most:
-                raise too_large(most)
-            if piece:
-                yield piece
+    size, more = 0, True
+    while more:
+        try:
+            async with asyncio.timeout(PIECE_S):
+                message = await request.receive()
+        except TimeoutError:
+            raise ServeProblem(408, f"nothing of the body came for {PIECE_S:g} seconds") from None
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        size += len(piece)
+        if size > most:
+            raise too_large(most)
+        if piece:
+            yield piece
 
 
 def check_values(body: bytes) -> None:

@@ -65,11 +65,12 @@ def called(body, most):
     """A call with these pieces as its body."""
     from leeward.apps.serve.calls import ServeCall, Use
 
-    async def stream():
-        for piece in body:
-            yield piece
+    left = [*body]
 
-    return ServeCall(SimpleNamespace(headers={}, stream=stream), ServeTenant("one", "1", TenantQuota(body=most)), Use())
+    async def receive():
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+    return ServeCall(SimpleNamespace(headers={}, receive=receive), ServeTenant("one", "1", TenantQuota(body=most)), Use())
 
 
 def test_what_is_unpacked_counts_for_its_tenant():
