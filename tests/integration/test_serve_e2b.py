@@ -486,6 +486,23 @@ def test_a_slow_reader_does_not_keep_another_from_the_output(served, box):
     assert 0 == events[-1]["end"].get("exitCode", 0)
 
 
+def test_readers_of_a_large_file_who_stop_reading_cost_little(served, box):
+    def resident():
+        return int(Path(f"/proc/{served.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    ran(served, box, "open('/workspace/large', 'wb').truncate(1 << 30)")
+    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in shows(box).items())
+    before, readers = resident(), [served.raw() for _ in range(40)]
+    for each in readers:
+        each.sendall(f"GET /files?path=/workspace/large HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode())
+    for each in readers:
+        assert each.recv(15) == b"HTTP/1.1 200 OK"
+    grown = resident() - before
+    for each in readers:
+        each.close()
+    assert grown < len(readers) << 20
+
+
 def frame(data):
     return struct.pack(">BI", 0, len(data)) + data
 

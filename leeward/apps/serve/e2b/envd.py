@@ -38,7 +38,7 @@ from leeward.apps.serve.tokens import ServeTenant
 from leeward.errors import DaemonError, SandboxOver
 
 #: Files of one form; bytes of one piece of an answer; bytes of an upload in memory, the rest is in a file: at most.
-MOST_FORM, PIECE, IN_MEMORY = 100, 1 << 20, 1 << 20
+MOST_FORM, PIECE, IN_MEMORY = 100, 1 << 18, 1 << 20
 #: Seconds to wait for the end of a process that was killed: after that it isn't listed.
 KILLED_S = 5.0
 #: Sandboxes that are looked at without a rest for the one that has signed a link, and its seconds: some tenth of the time.
@@ -131,7 +131,9 @@ class EnvdFace:
             return hmac.compare_digest(signed.encode(), query["signature"].encode("utf-8", "replace"))
 
         # Of a user with a colon a part could be the path's: a link to `a:write:b` for reading would be one to `a` for writing.
-        found = "" if ":" in user else await self._signer(is_by) if not identity else identity if is_by(identity) else ""
+        if ":" in user:
+            raise unknown_token()
+        found = await self._signer(is_by) if not identity else identity if is_by(identity) else ""
         if not found:
             raise unknown_token()
         return await self._of_box(request, found, None)
@@ -172,18 +174,18 @@ class EnvdFace:
     async def read(self, call: ServeCall, box: OpenBox) -> AnswerStream:
         path = await box.path(call.request.query_params.get("path", ""))
         about = await box.box.files.stat(path)
-        if about.is_folder:
-            raise bad("this is a folder")
-        first = await box.box.files.read(path, size=PIECE, limit=PIECE)  # its error is the answer
+        if not about.is_file:
+            raise bad("this is a folder" if about.is_folder else "this isn't a file")
 
-        async def pieces() -> AsyncGenerator[bytes, None]:
-            piece, at = first, 0
+        async def pieces(piece: bytes) -> AsyncGenerator[bytes, None]:
+            at = 0
             while piece:
                 yield piece
                 at += len(piece)
                 piece = await box.box.files.read(path, offset=at, size=PIECE, limit=PIECE) if len(piece) == PIECE else b""
 
-        return AnswerStream(pieces(), "application/octet-stream")
+        # The error of the first one is the answer.
+        return AnswerStream(pieces(await box.box.files.read(path, size=PIECE, limit=PIECE)), "application/octet-stream")
 
     async def write(self, call: ServeCall, box: OpenBox) -> Response:
         if any(name.startswith("x-metadata-") for name in call.headers):
