@@ -3,8 +3,9 @@ What `leeward serve` costs over the client: a program, a cell, a sandbox with it
 program beside another tenant's, and calls beside many connections that are idle.
 
 The requests are E2B's, SandboxFusion's and Jupyter's over one connection that stays open; and E2B's own client as it is
-makes sandboxes with a first command, if there is its environment. Everything runs on the same processors. LEEWARD_BENCH_SANDBOXFUSION is the URL of
-SandboxFusion's own server, if there is one to compare with: its turns and these are of one run.
+makes sandboxes with a first command, if there is its environment. Everything runs on the same processors.
+LEEWARD_BENCH_SANDBOXFUSION is the URL of SandboxFusion's own server, if there is one to compare with: its turns and these
+are of one run.
 """
 
 from __future__ import annotations
@@ -207,7 +208,8 @@ def _by_its_client(server: _Server, path: str, turns: int) -> Row:
     theirs, ours = list[float](), list[float]()
     with subprocess.Popen([_SDK_PYTHON, "-W", "ignore", "-c", _SDK], env=env, text=True, bufsize=1, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         for _ in range(turns + _WARM):
             began = time.perf_counter()
             process.stdin.write("\n")

@@ -370,7 +370,8 @@ def test_code_that_runs_counts_as_its_tenants_job(served):
         with served.asked("POST", "/execute", {"code": code}, "", **shows(box)) as answer:
             return answer.status, answer.read()
 
-    with served.asked("POST", "/execute", {"code": "print(1, flush=True)\nimport time\ntime.sleep(99)"}, "", **shows(box)) as begun:
+    slow = {"code": "print(1, flush=True)\nimport time\ntime.sleep(99)"}
+    with served.asked("POST", "/execute", slow, "", **shows(box)) as begun:
         assert ["number_of_executions", "stdout"] == [json.loads(begun.readline())["type"] for _ in range(2)]
         assert (429, b"1 jobs run") == (ran("1")[0], ran("1")[1][:10])
     poll_until(lambda: ran("1")[0] == 200, 30)

@@ -98,7 +98,7 @@ def application(door: Door, faces: Sequence[str], names: Sequence[str] = (), ori
 
 
 class RouteTable:
-    """Starlette's router alone: its application has two layers more, which each message passes, for what routes do themselves."""
+    """Starlette's router alone: its application has two layers more, which each message passes."""
 
     def __init__(self, routes: Sequence[BaseRoute]) -> None:
         self._router = Router(routes, redirect_slashes=False)
@@ -226,6 +226,7 @@ def sockets_of(faces: Sequence[str]) -> type[asyncio.Protocol] | Literal["none"]
     if WITH_SOCKETS.isdisjoint(faces):
         return "none"
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol  # with the faces
+    from websockets.protocol import State  # as above
 
     class DoorSocket(WebSocketsSansIOProtocol):
         _pongs = b""  # that wait until the client reads
@@ -236,6 +237,12 @@ def sockets_of(faces: Sequence[str]) -> type[asyncio.Protocol] | Literal["none"]
                 self.transport.write(pongs)
             else:
                 self._pongs = pongs or self._pongs  # the last answer stands for all before it (RFC 6455, 5.5.3)
+
+        def send_receive_event_to_app(self) -> None:
+            if self.conn.state is State.CONNECTING:
+                self.transport.abort()  # a client waits for the answer (RFC 6455, 4.1); the end of what isn't open would fail
+            else:
+                super().send_receive_event_to_app()
 
         def resume_writing(self) -> None:
             super().resume_writing()

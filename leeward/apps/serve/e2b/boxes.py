@@ -254,7 +254,7 @@ class Boxes:
             raise _too_many(tenant)
 
     def _is_near(self, tenant: ServeTenant, count: int) -> bool:
-        """Whether *count* may be too many: up to here what the other servers have opened meanwhile is no more than the rest."""
+        """Whether *count* may be too many: below it what the other servers have opened meanwhile is no more than the rest."""
         return (1 + self._door.tokens.servers) * count > tenant.quota.sandboxes
 
     async def seat(self, tenant: ServeTenant, use: Use) -> None:

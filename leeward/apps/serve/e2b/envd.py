@@ -130,7 +130,7 @@ class EnvdFace:
             signed = signature(path, what, user, self._door.tokens.derived("envd", sandbox), until)
             return hmac.compare_digest(signed.encode(), query["signature"].encode("utf-8", "replace"))
 
-        # Of a user with a colon a part could be the path's: a link to `a:write:b` for reading would be one to `a` for writing.
+        # Of a user with a colon a part could be the path's: a link to read `a:write:b` would be one to write `a`.
         if ":" in user:
             raise unknown_token()
         found = await self._signer(is_by) if not identity else identity if is_by(identity) else ""

@@ -154,7 +154,7 @@ def test_servers_that_open_at_the_same_time_have_no_more_than_the_quota_together
     identity = nodes.AsyncSandbox.id
 
     async def beside(self):
-        rows.update(dict.fromkeys("efg", {"serve.tenant": "1"}))  # another server's
+        rows.update({each: {"serve.tenant": "1"} for each in "efg"})  # another server's
         return await identity(self)
 
     async def run():

@@ -117,7 +117,8 @@ def test_a_tenants_many_folders_are_looked_at_less_often(monkeypatch):
     async def run(count):
         looks.clear()
         files = SimpleNamespace(_do=do)
-        watchers = [filesystem.Watcher(SimpleNamespace(box=SimpleNamespace(files=files)), use, "/", False) for _ in range(count)]
+        box = SimpleNamespace(box=SimpleNamespace(files=files))
+        watchers = [filesystem.Watcher(box, use, "/", False) for _ in range(count)]
         for each in watchers:
             await each.begin()
         while len(looks) < 3 * count:
