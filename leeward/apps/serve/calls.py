@@ -256,7 +256,7 @@ class ServeCall:
         """Count bytes until the call's end, or some less; ServeProblem if the tenant sends too much at once."""
         self.held += size
         self.use.held += size
-        if self.use.held > BODIES * self.tenant.quota.body:
+        if size > 0 and self.use.held > BODIES * self.tenant.quota.body:
             raise busy("too much is being sent at once")
 
     async def body(self, most: int) -> bytes:
