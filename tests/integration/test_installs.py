@@ -125,7 +125,8 @@ def test_another_python_has_it(stranger: Stranger, version: str) -> None:
         typed = stranger.types([f"uv tool install -q --python {python} leeward", which, *(by_pip if LONG else ())])
 
     assert {0} == {each.status for each in typed}, typed
-    assert {version.replace(".", " ")} == {each.printed.splitlines()[-1] for each in typed if each.line.endswith(which)}, typed
+    said = {each.printed.splitlines()[-1] for each in typed if each.line.endswith(which)}
+    assert {version.replace(".", " ")} == said, typed
 
 
 @pytest.mark.needs("root")
