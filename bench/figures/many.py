@@ -189,7 +189,8 @@ def _kernels(settings: FigureSettings) -> Sequence[Row]:
                     CalledSubject("box.execute", execute), fork]
         found = in_turn(subjects, settings.some(20), 5)
     job, branched, executed, forked = (each.name for each in subjects)
-    return [*sandboxes.calls(settings), *_commands(settings), compared("box.execute over a fresh job", found, executed, job, 2),
+    return [*sandboxes.calls(settings), *_commands(settings),
+            compared("box.execute over a fresh job", found, executed, job, 2),
             absolute(branched, found[branched], "ms", 1.5, ""),
             compared("the same over a bare fork of an interpreter with its answer: the floor", found, branched, forked, None),
             *_large_branches(settings)]
@@ -230,8 +231,8 @@ def _large_branches(settings: FigureSettings) -> Sequence[Row]:
             seconds["forks"].append(float(forks.stdout.readline()))
         forks.stdin.close()
     ours, floor = ([1e3 * each for each in values] for values in seconds.values())
-    return [Row(f"{_BRANCHES} branches of a state of 200 MB, each with a call and its end", round(percentile(ours, 50)), "ms", 300,
-                measured=[spread("kernel.fork", "ms", ours, 0)]),
+    return [Row(f"{_BRANCHES} branches of a state of 200 MB, each with a call and its end", round(percentile(ours, 50)), "ms",
+                300, measured=[spread("kernel.fork", "ms", ours, 0)]),
             Row("the same over as many bare forks with their answers, in turn: the floor", quotient(ours, floor), "x", None,
                 measured=[spread("os.fork", "ms", floor, 0)])]
 
