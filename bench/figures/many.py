@@ -99,7 +99,7 @@ _HIDDEN = ["unshare", "--mount", "--propagation", "private", "sh", "-c", 'umount
 
 
 def measure(settings: FigureSettings) -> Sequence[Row]:
-    return [*_jobs(settings), *_verdicts(), *_sandboxes(settings), *_kernels(settings), *_files(settings),
+    return [*_jobs(settings), *_verdicts(), *_sandboxes(settings), *_floors(settings), *_kernels(settings), *_files(settings),
             *_uncounted(settings), *jobs.measure_rates(settings), *egress.measure_rate(settings)]
 
 
@@ -141,34 +141,59 @@ def _roomy(count: int) -> Iterator[str]:
             yield path
 
 
-async def _burst(path: str) -> float:
+async def _burst(path: str) -> tuple[float, float]:
+    """Seconds until all have answered, and of processor time for each: the client's, the daemon's, all its processes'."""
     async def use() -> None:
         async with AsyncSandbox(socket=path) as box:
-            good(await box.run(["true"]))
+            programs.append(good(await box.run(["true"])).cpu_time)
             used.append(time.perf_counter())
             await asyncio.wait_for(all_used.wait(), 60)
 
     async def watch() -> None:
         while len(used) < _BURST:
             await asyncio.sleep(0.001)
+        spent.append(time.process_time() + live.spent(pid))
         all_used.set()
 
-    used: list[float] = []
+    used, programs, pid = list[float](), list[float](), daemon_pid(path)
     all_used = asyncio.Event()
-    start = time.perf_counter()
+    spent, start = [time.process_time() + live.spent(pid)], time.perf_counter()
     await asyncio.gather(watch(), *(use() for _ in range(_BURST)))
-    return max(used) - start
+    return max(used) - start, (spent[1] - spent[0] + sum(programs)) / _BURST
+
+
+def _bare(program: str, count: int) -> tuple[float, float, float]:
+    """The same of sandboxes as barely as they can be made (floors.c), and the MiB of each."""
+    start = time.perf_counter()
+    with subprocess.Popen([program, "boxes", str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bare:
+        assert bare.stdout is not None
+        spent = int(bare.stdout.readline()) / 1e6
+        return time.perf_counter() - start, spent / count, live.memory(bare.pid) / count
+
+
+def _floors(settings: FigureSettings) -> Sequence[Row]:
+    words = "the same of sandboxes as barely as they can be made, in C: namespaces, mounts, a filter, the program"
+    if settings.program is None:
+        return [missing(words, None, "there is no compiler")]
+    found = list(zip(*(_bare(settings.program, _BURST) for _ in range(settings.some(3))), strict=True))
+    return [Row(f"{what} {words}", round(percentile([scale * each for each in values], 50), digits), unit, None)
+            for what, unit, scale, digits, values in (("until all have run,", "ms", 1e3, 0, found[0]),
+                                                      ("processor time,", "ms", 1e3, 2, found[1]),
+                                                      ("memory,", "MiB", 1, 2, found[2]))]
 
 
 def _sandboxes(settings: FigureSettings) -> Sequence[Row]:
     with _roomy(_BURST) as path:
-        seconds = [asyncio.run(_burst(path)) * 1e3 for _ in range(settings.some(3))]
+        seconds, spent = ([1e3 * each for each in values] for values in zip(
+            *(asyncio.run(_burst(path)) for _ in range(settings.some(3))), strict=True))
     with _roomy(_DENSE) as path, contextlib.closing(live.SandboxConnection(path)) as connection:
         pid, wrong = daemon_pid(path), list[str]()
         found = live.at_once(connection, pid, _DENSE, wrong)
     each = (found["MiB"] - found["MiB before"]) / _DENSE
     return [Row(f"{_BURST} sandboxes opened at once, each having run a command", round(percentile(seconds, 50)), "ms", 400,
                 measured=[spread("AsyncSandbox", "ms", seconds, 0)]),
+            Row("processor time of each, with the client's", round(percentile(spent, 50), 2), "ms", None,
+                measured=[spread("AsyncSandbox", "ms", spent, 2)]),
             Row("memory of a live sandbox after its first command", round(each, 2), "MiB", 1.2,
                 note=f"{_DENSE} of them; shares of pages, without the kernel's" + "".join(f"; {one}" for one in wrong))]
 

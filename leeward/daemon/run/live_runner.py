@@ -1,7 +1,7 @@
 """
 A runner that is kept open: its keeper puts more processes beside the runner's first process.
 
-Theory of operation. The runner's first process stays as it was armed, waits on its job pipe, and never gets a job. The
+Theory of operation. The runner's first process never gets a job: it gives up its memory, and waits to be killed. The
 sandbox's init lives as long as this process does, and so does the sandbox. Each further process is the keeper's child,
 in the same namespaces and in a group of its own below the runner's leaf, and goes through the same locks
 (crossing/beside.py). No process relies on another one. However the runner ends, the worker at last calls `emptied`,
@@ -194,6 +194,7 @@ class LiveRunner:
         self.runner.limit(limits)
         self._files = limits.files if limits.files != self._terms.limits.files else 0
         self.runner.leaf.share()
+        self.runner.park()
         self._terms.awake.stir(self._reactor, self)
         if self.runner.leaf.needs_ticks:
             self._tick_later()

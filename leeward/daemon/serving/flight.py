@@ -167,9 +167,13 @@ class Flight:
             try:
                 parcel = pack(number, report, self.server.config.results)
                 if parcel.arenas and self.share.guest:
-                    self.server.lend(self.user, parcel.arenas)
+                    try:
+                        self.server.lend(self.user, parcel.arenas)
+                    except BaseException:  # what can't be counted isn't sent
+                        parcel.close()
+                        raise
                 parcel = self.kept.parcel(number, parcel)
-            except (OSError, ValueError) as error:
+            except (Busy, OSError, ValueError) as error:
                 log.error("a result cannot be sent", error=str(error))
                 refused = "internal"
                 parcel = Parcel(memoryview(encode_refusal(number, refused, f"the result can't be sent: {error}")))

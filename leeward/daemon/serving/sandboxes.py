@@ -245,7 +245,7 @@ class Sandboxes:
     def _open(self, request: wire.SandboxOpen) -> None:
         flight, server, config, desk = self._flight, self._flight.server, self._flight.server.config, self._desk
         host = profiles.check_view(request, flight.user, config)
-        key = profiles.sandbox_key(request, config)
+        key = profiles.sandbox_key(request, flight.user, config)
         narrowed = profiles.narrowed(request, profiles.operators(request, flight.user, config))
         place = None if key == MAIN_POOL else flight.server.place(key)
         profiles.check_mounts(request.mounts, None if place is None else place.spec)
