@@ -320,7 +320,7 @@ class LiveRunner:
         execution.start()
 
     def prepare(self, armed: Callable[[], None] = nothing) -> None:
-        """Start the interpreter of the next `execute`, which waits until the sandbox rests; *armed* is called when it does."""
+        """Start the interpreter of the next `execute`, which waits until the sandbox rests; it calls *armed* when it does."""
         if self._spare is None and not self.over and 2 * len(self.processes) < MOST_PROCESSES:
             with contextlib.suppress(LeewardError, OSError):  # the next one then starts its own
                 self._spare = self.interpreter(None, lambda _layer, _text: None)
