@@ -331,7 +331,6 @@ class LentFiles:
         arena.fd = theirs
         self._files[number] = size = os.fstat(theirs).st_blocks * 512
         self.size += size
-        return True
 
     def _gone(self, number: int) -> None:
         self.size -= self._files.pop(number)
