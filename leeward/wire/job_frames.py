@@ -36,6 +36,8 @@ T = TypeVar("T")
 E = TypeVar("E", Limit, LeftOutReason)
 
 HEADER = struct.Struct(">I")
+#: In place of a process's first frame: it gets none, and lets go of its memory; _native/src/park.c.
+PARK = HEADER.pack(0xFFFF_FFFF)
 
 #: The signal for a job whose time is up and that has files to bring back; inside/answer.py.
 LATE = 16  # SIGSTKFLT

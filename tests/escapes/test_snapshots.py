@@ -11,7 +11,6 @@ import os
 import random
 import secrets
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,11 +28,7 @@ BY_THE_DAEMON = pytest.mark.no_single_lock("the daemon's books say whose a snaps
 BY_THE_JOB = pytest.mark.no_single_lock("the loader runs in a process that has every lock already")
 STRANGER = 4242
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "3") as made:
-        yield made
+DAEMON = ("--pool-size", "3")
 
 
 @pytest.mark.smoke

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,7 @@ from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("x86-64")
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4") as made:
-        yield made
-
+DAEMON = ("--pool-size", "4")
 
 #: State of many kinds, and afterwards the check that it is as it was.
 STATE = """

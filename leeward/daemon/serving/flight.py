@@ -128,7 +128,7 @@ class Flight:
         self.share.taken -= sum(self.weights.values())
         self.weights.clear()
         in_any_case(*(ticket.cancel for ticket in tickets), self.tickets.clear, self.sessions.end,
-                    self.kept.close, self.sandboxes.docks.close, self.sandboxes.holds.end)
+                    self.kept.close, self.sandboxes.docks.close, self.sandboxes.holds.end, self.sandboxes.seats.end)
 
     def drop(self, number: int) -> Cancellable | None:
         """Remove request *number*, which is answered now. A request that waits for calls of its job is answered as well."""
