@@ -401,11 +401,12 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-crewai": lambda: _environment("framework-crewai"),
     "client-crewai-tools": lambda: _environment("client-crewai-tools"),
     "client-litellm": lambda: _environment("client-litellm"),
-    "installers": lambda: present(any((ROOT / ".venv-installers").glob(".wheels-*"))),  # by ./dev test
+    "installers": lambda: present(any((ROOT / ".venv-installers").glob(".all-*"))),  # by ./dev test
     "client-e2b": lambda: _environment("client-e2b"),
     "client-langchain-e2b": lambda: _environment("client-langchain-e2b"),
     "client-open-webui": lambda: present((ROOT / ".venv-client-open-webui/source").exists()),
     "client-openai-agents": lambda: _environment("client-openai-agents"),
+    "client-opensandbox": lambda: _environment("client-opensandbox"),
     "client-sandbox-fusion": lambda: _environment("client-sandbox-fusion"),
     "client-smolagents": lambda: _environment("client-smolagents"),  # as the frameworks
     "client-node": _client_node,                      # the same from npm
