@@ -62,6 +62,14 @@ def relinked(text: str, page: str) -> str:
     return re.sub("\0(\\d+)\0", lambda match: spans[int(match[1])], _LINK.sub(written, _CODE.sub(kept, text)))
 
 
+def on_config(config: Any) -> Any:
+    """List the decisions, in the order of their index."""
+    index = (ROOT / "docs/decisions/index.md").read_text()
+    (listed,) = (part["Decisions"] for tab in config["nav"] for part in tab.get("Contribute", ()) if "Decisions" in part)
+    listed += (f"decisions/{name}" for name in re.findall(r"^\| \[[0-9]+\]\(([^)]+)\)", index, re.MULTILINE))
+    return config
+
+
 def on_files(files: Any, *, config: Any) -> Any:
     """Add the pages."""
     from mkdocs.structure.files import File

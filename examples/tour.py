@@ -49,7 +49,7 @@ def walls() -> None:
     worked = []
     for what, attempt in {
         "read /etc/shadow": lambda: Path("/etc/shadow").read_text(),
-        "list the processes of others": lambda: os.listdir("/proc/2/fd"),
+        "look into the first process": lambda: os.listdir("/proc/1/fd"),
         "write to /usr": lambda: write_beside("/usr"),
         "write 100 MB": fill_scratch,
         "connect to a host": lambda: socket.create_connection(("127.0.0.1", 22), 1),

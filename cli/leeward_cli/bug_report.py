@@ -33,20 +33,30 @@ from leeward_cli.top import look as ask
 _KEPT = ("number", "time", "kind", "outcome", "reason", "limit", "exit_code", "seconds", "memory_peak", "denied")
 #: Keys of the configuration whose values may be secret, or lead to one.
 _SECRET = re.compile(r"^(secrets|variables) = (.*)$", re.MULTILINE)
-#: A URL in quotes: its scheme, login, host, and the rest, which may be a token of an index or of a hook.
-_URL = re.compile(r"(\w+://)([^\"]*@)?([^\"/?#\s]*)([^\"]*)")
+#: A URL in quotes: its scheme, what stands before a path, and the rest, which may be a token of an index or of a hook.
+_URL = re.compile(r"(\w+://)([^\"/?#\\\s]*)([^\"]*)")
+#: A host of a URL or of a rule.
+_HOST = re.compile(r"(?:[\w.*-]*|\[[\da-f:.]*\])(?::\d+)?")
 #: From here on an error may quote what is wrong.
 _QUOTES = re.compile(r"['\"`]|, not ")
 
 
 def hidden(text: str) -> str:
     """*text* of a configuration without the values of secrets, and without all of URLs but schemes and hosts."""
-    return _URL.sub(lambda found: f"{found[1]}{'...@' if found[2] else ''}{found[3]}{found[4] and '/...'}",
-                    _SECRET.sub(lambda found: found[0] if found[2] == "{}" else f'{found[1]} = "hidden"', text))
+    return _URL.sub(_short, _SECRET.sub(lambda found: found[0] if found[2] == "{}" else f'{found[1]} = "hidden"', text))
 
 
-def report(path: str) -> dict[str, Any]:
-    """The file's object, of this host and of the daemon on *path*; what can't be had is said in its place."""
+def _short(url: re.Match[str]) -> str:
+    """Of a URL that programs may read in two ways, no more than the scheme."""
+    scheme, place, rest = url.groups()
+    _, login, host = place.rpartition("@")
+    if "@" in rest or not _HOST.fullmatch(host):
+        return f"{scheme}..."
+    return f"{scheme}{login and '...@'}{host}{rest and '/...'}"
+
+
+def report(socket: str | None) -> dict[str, Any]:
+    """The file's object, of this host and of the daemon on *socket*; what can't be had is said in its place."""
     variables = sorted(name for name in os.environ if name.startswith("LEEWARD_"))
     os.environ[autostart.VARIABLE] = "0"  # a daemon that was started for the report would know nothing
     return {
@@ -57,8 +67,9 @@ def report(path: str) -> dict[str, Any]:
         "variables": variables,
         "doctor": _or_error(_doctor),
         "configuration": _or_error(_configuration),
-        "daemon": _or_error(lambda: ask(path)["status"]),
-        "ends": _or_error(lambda: [{key: row[key] for key in _KEPT if key in row} for row in daemon_rows.ends(path).rows()]),
+        "daemon": _or_error(lambda: ask(client_socket(socket))["status"]),
+        "ends": _or_error(lambda: [{key: row[key] for key in _KEPT if key in row}
+                                   for row in daemon_rows.ends(client_socket(socket)).rows()]),
     }
 
 
@@ -100,7 +111,7 @@ def bug_report(file: str, socket: str | None) -> int:
     It has no code, output, file or name of a job, and no secret; FILE is leeward-bug-report.json, a new one, or - for
     standard output. Read it before you send it.
     """
-    text = json.dumps(report(client_socket(socket)), indent=1) + "\n"
+    text = json.dumps(report(socket), indent=1) + "\n"
     if file == "-":
         click.echo(text, nl=False)
         return 0

@@ -61,5 +61,6 @@ def _check_owner(at: str, about: os.stat_result, what: str) -> None:
 def _check_one(at: str, about: os.stat_result, *, is_last: bool, what: str) -> None:
     _check_owner(at, about, what)
     if (is_last or not about.st_mode & stat.S_ISVTX) and others_write(at, about):
+        to_do = "" if about.st_mode & stat.S_ISVTX else f"`{cure(at)}`, or "  # /tmp is everybody's
         raise BadRequest(f"{what}: {at!r} can be written by others (mode {stat.S_IMODE(about.st_mode):04o}), who could"
-                         f" put something else in its place: `{cure(at)}`, or use another place")
+                         f" put something else in its place: {to_do}use another place")

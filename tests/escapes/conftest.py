@@ -61,9 +61,11 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.fixture
-def box() -> Box:
-    """The product as it is: every lock."""
-    return _SHARED.get(None)
+def box() -> Iterator[Box]:
+    """The product as it is: every lock. It serves as before when the test is over."""
+    made = _SHARED.get(None)
+    yield made
+    assert serves(made)
 
 
 @pytest.fixture

@@ -100,11 +100,7 @@ HOSTILE = [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\2{}", b"\0\0\0\3nul", b"\0
            b"\0\0\0\x16[0, \"GET\", \"/\", null]  ", b"\0\0\0\x1b[true, \"GET\", \"/api\", null]",
            b"\0\1\x86\xa0" + b"[" * 100_000, b"\0\0\0\x19[1, \"GET\", \"no path\", {}]"]
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("d"), "--pool-size", "3") as made:
-        yield made
+DAEMON = ("--pool-size", "3")
 
 
 @pytest.fixture

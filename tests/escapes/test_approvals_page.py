@@ -10,9 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -20,6 +18,7 @@ from kit.approvals import ServedApprovals
 from kit.attack import within, without
 from kit.box import Box, control
 from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.loopback import Quiet, serving
 
 KNOCK = """
 import socket
@@ -35,24 +34,17 @@ tell(said)
 """
 
 
-class _Answer(BaseHTTPRequestHandler):
+class _Answer(Quiet):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
 
 
 @pytest.fixture
 def page() -> Iterator[int]:
     """The port of something that listens where the page would."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Answer) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+    with serving(_Answer) as port:
+        yield port
 
 
 @pytest.mark.smoke

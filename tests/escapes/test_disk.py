@@ -8,12 +8,12 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kit.attack import serves, within, without
+from kit.attack import within, without
 from kit.box import Box, control
 from kit.running import status
 from leeward.spec.limits import MIB, Limits
@@ -22,12 +22,6 @@ from leeward.spec.sandbox import Scratch
 from leeward.wire.job_frames import MAX_BARE_REPLY, MAX_FILES, MAX_TEXT, MAX_TYPE
 
 Only = Callable[..., Box]
-
-
-@pytest.fixture(autouse=True)
-def _still_serves(box: Box) -> Iterator[None]:
-    yield
-    assert serves(box)
 
 
 # --- output -------------------------------------------------------------------

@@ -16,18 +16,12 @@ from typing import Any
 
 import pytest
 
-from kit.attack import READ, make_environment, serves, within, without
+from kit.attack import READ, make_environment, within, without
 from kit.box import Box, control
 from leeward._native import _shim
 from leeward.isolation import mounts
 
 Only = Callable[..., Box]
-
-
-@pytest.fixture(autouse=True)
-def _still_serves(box: Box) -> Iterator[None]:
-    yield
-    assert serves(box)
 
 
 @pytest.fixture

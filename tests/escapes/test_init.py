@@ -7,20 +7,14 @@ and what can be read of it in test_procfs.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from kit.attack import serves, within
+from kit.attack import within
 from kit.box import Box, control
 
 Only = Callable[..., Box]
-
-
-@pytest.fixture(autouse=True)
-def _still_serves(box: Box) -> Iterator[None]:
-    yield
-    assert serves(box)
 
 
 #: What the init is like; then each way to change that; then what it is like. `own` is the same on a child of the job's.

@@ -7,21 +7,16 @@ The mounts of a job, line by line: tests/integration/test_mounts.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kit.attack import serves, within, without
+from kit.attack import within, without
 from kit.box import Box, control
 from kit.features import is_met
 
 Only = Callable[..., Box]
-
-@pytest.fixture(autouse=True)
-def _still_serves(box: Box) -> Iterator[None]:
-    yield
-    assert serves(box)
 
 
 @pytest.mark.smoke

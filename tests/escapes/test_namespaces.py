@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
-from kit.attack import NAMESPACES, serves, within, without
+from kit.attack import NAMESPACES, within, without
 from kit.box import Box, control
 
 Only = Callable[..., Box]
@@ -19,12 +19,6 @@ Only = Callable[..., Box]
 ALL = sum(NAMESPACES.values())
 FLAGS = (*NAMESPACES.values(), ALL, NAMESPACES["CLONE_NEWUSER"] | NAMESPACES["CLONE_NEWNS"],
          NAMESPACES["CLONE_NEWUSER"] | NAMESPACES["CLONE_NEWNET"])
-
-
-@pytest.fixture(autouse=True)
-def _still_serves(box: Box) -> Iterator[None]:
-    yield
-    assert serves(box)
 
 
 UNSHARE = """

@@ -35,11 +35,7 @@ ROWS_AT_ONCE = [(row.who, names) for row in ROWS if row.kind == AT_ONCE and (nam
     if not name.startswith("~/") and name not in (".git", ".hg", ".sl", ".jj", ".svn", ".pijul", "_darcs", ".bzr")])]
 BY_ROW = pytest.mark.parametrize("names", [names for _, names in ROWS_AT_ONCE], ids=[who for who, _ in ROWS_AT_ONCE])
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "2") as made:
-        yield made
+DAEMON = ("--pool-size", "2")
 
 
 @pytest.fixture

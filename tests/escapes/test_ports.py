@@ -39,11 +39,7 @@ while True:
 #: Answers with the error of a connection to *port* of 127.0.0.1, "" if there is none.
 DIALS = "import errno,socket,sys; print(errno.errorcode.get(socket.socket().connect_ex(('127.0.0.1', {port})), ''))"
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "2") as made:
-        yield made
+DAEMON = ("--pool-size", "2")
 
 
 def opened(daemon: LiveDaemon) -> leeward.Sandbox:

@@ -13,12 +13,12 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kit.attack import make_environment, serves, within, without
+from kit.attack import make_environment, within, without
 from kit.box import RUNS, TESTS, Box, Run, control
 from leeward.errors import LeewardError
 
@@ -29,12 +29,6 @@ NOBODY = 65534
 #: Tried when PR_SET_* is not refused by number: what the attack changes, and how it would be seen.
 PRCTL = {"PR_SET_PDEATHSIG": 1, "PR_SET_DUMPABLE": 4, "PR_SET_SECUREBITS": 28, "PR_CAPBSET_DROP": 24, "PR_SET_MM": 35,
          "PR_SET_CHILD_SUBREAPER": 36, "PR_SET_NO_NEW_PRIVS": 38, "PR_CAP_AMBIENT": 47, "PR_SET_PTRACER": 0x59616d61}
-
-
-@pytest.fixture(autouse=True)
-def _still_serves(box: Box) -> Iterator[None]:
-    yield
-    assert serves(box)
 
 
 #: By a fresh program: /proc/self of one that isn't dumpable belongs to root, and that alone would refuse.

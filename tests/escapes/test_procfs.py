@@ -7,22 +7,16 @@ What stays visible: /proc/self/mountinfo tells the device and the folder behind 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kit.attack import serves, within, without
+from kit.attack import within, without
 from kit.box import Box, control
 from leeward.isolation.mounts import PROC_LINKS
 
 Only = Callable[..., Box]
-
-
-@pytest.fixture(autouse=True)
-def _still_serves(box: Box) -> Iterator[None]:
-    yield
-    assert serves(box)
 
 
 CLIMB = """

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from kit import features
-from kit.attack import NUMBER, PRELUDE, serves, within, without
+from kit.attack import NUMBER, PRELUDE, within, without
 from kit.box import PATIENCE_S, RUNS, TESTS, Box, Run, control
 from kit.confined import HERE
 from kit.live_daemon import LiveDaemon, command, descendants, environment, watched
@@ -36,12 +36,6 @@ from leeward.spec.outcome import EXIT_SIGNAL_BASE, Outcome
 pytestmark = pytest.mark.needs("seccomp-notify")
 
 Only = Callable[..., Box]
-
-
-@pytest.fixture(autouse=True)
-def _still_serves(box: Box) -> Iterator[None]:
-    yield
-    assert serves(box)
 
 
 # --- other ways in ------------------------------------------------------------

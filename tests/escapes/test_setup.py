@@ -15,7 +15,7 @@ import os
 import signal
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,12 +35,6 @@ BEFORE = "a view is built by the keeper, before there is a job, and tested by it
 
 #: How often a race is run.
 TRIES = 2000 if os.environ.get("LEEWARD_LONG") else 20
-
-
-@pytest.fixture(autouse=True)
-def _still_serves(box: Box) -> Iterator[None]:
-    yield
-    assert serves(box)
 
 
 def in_child(work: Callable[[], Any]) -> Any:

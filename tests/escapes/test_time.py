@@ -6,12 +6,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kit.attack import serves
 from kit.box import Box, control, settle_all
 from kit.features import ROOT
 from kit.live_daemon import PATIENCE, LiveDaemon, descendants
@@ -22,12 +20,6 @@ LIMIT_S = 0.1
 LONGER_S = 0.3
 #: Within this it is ended on any machine, however much else that does; each of them would stay for a thousand seconds.
 SOON_S = PATIENCE
-
-
-@pytest.fixture(autouse=True)
-def _still_serves(box: Box) -> Iterator[None]:
-    yield
-    assert serves(box)
 
 
 DEAF = "for number in set(range(1, 65)) - {9, 19, 32, 33}: signal.signal(number, signal.SIG_IGN)\n"

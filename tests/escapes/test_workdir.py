@@ -25,11 +25,7 @@ from kit.live_daemon import LiveDaemon
 BY_CLIENT = pytest.mark.no_single_lock("the client's own process reads and writes, and no lock of a job is about it")
 BY_SANDBOX = pytest.mark.no_single_lock("the mounts, Landlock and the namespaces hold it together, in any one's place")
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4") as made:
-        yield made
+DAEMON = ("--pool-size", "4")
 
 
 @pytest.fixture

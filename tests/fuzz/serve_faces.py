@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from decoders import Mutator
 from web_decoders import pieces
@@ -27,8 +28,8 @@ from leeward.wire.frames import frame, pack
 
 #: Connections at once; requests after which the sandbox is looked at; seconds for an answer, then the client goes.
 AT_ONCE, AGAIN, ANSWER_S = 64, 1280, 1.0
-#: Bytes by which the server may grow after a fifth of the requests; descriptors that it may have in the end.
-GROWTH, DESCRIPTORS = 64 << 20, 400
+#: Bytes by which the server may grow after a fifth of the requests, or SOON; descriptors that it may have in the end.
+GROWTH, DESCRIPTORS, SOON = 64 << 20, 400, 100_000
 #: What is meant: not offered, gone, no turn in time, no room.
 MEANT = {501, 502, 504, 507}
 
@@ -249,27 +250,22 @@ def main(runs: int, seed: int | None = None) -> int:
         served = Served(daemon.socket, Path(work), "run-code", "e2b", "mcp", "jupyter", "opensandbox", "leeward", "ports")
         served.token = served.new_token("hostile", "--quota", "rate=1000000", "--quota", "sandboxes=3",
                                         "--quota", "body=100000", "--quota", "lifetime=600")
-        with served:
+        served.__enter__()  # what it has said in the end is looked at below, with the rest
+        try:
             tenant = HostileTenant(*served.address, served.token, seed)
             began, before, sent = time.monotonic(), (0, 0), 0
-            while sent < runs:
-                if served.ask("GET", "/health", E2b_Sandbox_Id=tenant.sandbox)[0] != 204:
-                    for each in served.ask("GET", "/sandboxes")[1]:
-                        served.ask("DELETE", f"/sandboxes/{each['sandboxID']}")
-                    status, row = served.ask("POST", "/sandboxes", {"timeout": 600})
-                    kernel = served.ask("POST", "/api/kernels")
-                    if kernel[0] == 201:
-                        tenant.kernel = kernel[1]["id"]
-                    if status == 201:
-                        tenant.sandbox, tenant.access = row["sandboxID"], row["envdAccessToken"]
-                        with served.asked("POST", "/execute", {"code": _SERVER}, E2b_Sandbox_Id=tenant.sandbox) as begun:
-                            begun.read()
-                asyncio.run(_batch(tenant))
-                sent += AGAIN
-                if not before[0] and sent >= runs // 5:
-                    before = _state(served.process.pid)
+            try:
+                while sent < runs:
+                    _with_sandbox(served, tenant)
+                    asyncio.run(_batch(tenant))
+                    sent += AGAIN
+                    if not before[0] and sent >= min(runs // 5, SOON):
+                        before = _state(served.process.pid)
+            except KeyboardInterrupt:
+                pass  # so many were sent
             after = _state(served.process.pid)
             answered = served.ask("GET", "/sandboxes")[0]
+        finally:
             said = served.end()
     print(f"Sent {sent} in {time.monotonic() - began:.0f} s: {dict(sorted(tenant.statuses.items()))}; memory "
           f"{before[0] >> 20} and {after[0] >> 20} MiB, descriptors {before[1]} and {after[1]}", file=sys.stderr)
@@ -279,6 +275,22 @@ def main(runs: int, seed: int | None = None) -> int:
     faults += ["its descriptors grow"] if after[1] > DESCRIPTORS else []
     print(*faults, sep="\n", end="\n" if faults else "")
     return 1 if faults else 0
+
+
+def _with_sandbox(served: Any, tenant: HostileTenant) -> None:
+    """Give *tenant* a sandbox with a server and a kernel, in place of those that have ended."""
+    if served.ask("GET", "/health", E2b_Sandbox_Id=tenant.sandbox)[0] == 204:
+        return
+    for each in served.ask("GET", "/sandboxes")[1]:
+        served.ask("DELETE", f"/sandboxes/{each['sandboxID']}")
+    status, row = served.ask("POST", "/sandboxes", {"timeout": 600})
+    kernel = served.ask("POST", "/api/kernels")
+    if kernel[0] == 201:
+        tenant.kernel = kernel[1]["id"]
+    if status == 201:
+        tenant.sandbox, tenant.access = row["sandboxID"], row["envdAccessToken"]
+        with served.asked("POST", "/execute", {"code": _SERVER}, E2b_Sandbox_Id=tenant.sandbox) as begun:
+            begun.read()
 
 
 async def _batch(tenant: HostileTenant) -> None:

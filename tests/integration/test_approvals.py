@@ -18,11 +18,7 @@ from leeward.apps.approvals.queue.subjects import ProjectPath
 from leeward.apps.approvals.sync.changes import request_changes
 from leeward.errors import BadRequest
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "2") as made:
-        yield made
+DAEMON = ("--pool-size", "2")
 
 
 @pytest.fixture

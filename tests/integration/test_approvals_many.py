@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -32,11 +31,7 @@ SOME = 130
 #: More than any page of requests has: 100 and 500.
 MANY = 10_000 if os.environ.get("LEEWARD_LONG") else 1_200
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("d"), "--pool-size", "2") as made:
-        yield made
+DAEMON = ("--pool-size", "2")
 
 
 @pytest.fixture

@@ -34,11 +34,7 @@ pytestmark = pytest.mark.needs("extra-web")
 BEGIN = "import json\nfrom leeward.approvals import Agent, AskError\nagent = Agent()\n"
 GIT = ["git", "-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main"]
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("d"), "--pool-size", "2") as made:
-        yield made
+DAEMON = ("--pool-size", "2")
 
 
 @pytest.fixture
@@ -140,6 +136,9 @@ def test_a_person_takes_some_pieces_of_a_change(service: ServedApprovals, box: S
     assert [(2, ["two\n"]), (15, ["fifteen\n"])] == [(hunk["old_start"], hunk["new"]) for hunk in detail["hunks"]]
     shown = service.run("show", "--no-color", str(row["id"]))
     assert "+fifteen" in shown.stdout
+    assert service.run("sandboxes").stdout.startswith(f"{box.id}  {project}  ")
+    assert (1, "leeward: the service serves no page: start it with --port\n") == (
+        (done := service.run("page")).returncode, done.stderr)
 
     done = service.run("approve", "--hunks", "2", str(row["id"]))
     assert 0 == done.returncode, done.stderr

@@ -72,11 +72,7 @@ def as_a_file(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
         ends[name] = _plain((done.stdout, done.stderr, done.returncode & 0xFF))
     return ends
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "3") as made:
-        yield made
+DAEMON = ("--pool-size", "3")
 
 
 @pytest.fixture

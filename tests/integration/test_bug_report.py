@@ -49,19 +49,26 @@ def test_the_report_has_what_a_fault_needs_and_no_secret(tmp_path: Path) -> None
     assert "s3cret" not in text
 
 
-def test_without_a_daemon_the_rest_is_there(tmp_path: Path) -> None:
-    done = subprocess.run(command("bug-report", "-"), env=environment(tmp_path / "none.sock"), stdin=subprocess.DEVNULL,
-                          capture_output=True, timeout=60, check=True)
+@pytest.mark.parametrize("away", [{}, {"LEEWARD_HOST": "https://me:s3cret@lw.example/s3cret?key=s3cret"},
+                                  {"LEEWARD_HOST": "https://127.0.0.1:9", "LEEWARD_TOKEN": "s3cret"}])
+def test_without_a_daemon_the_rest_is_there(tmp_path: Path, away: dict[str, str]) -> None:
+    """Also where the variable that names it is wrong."""
+    done = subprocess.run(command("bug-report", "-"), env=environment(tmp_path / "none.sock", **away),
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True)
     found = json.loads(done.stdout)
 
     assert "error" in found["daemon"]
     assert found["doctor"]["features"]
+    assert b"s3cret" not in done.stdout
 
 
 @pytest.mark.parametrize(("line", "shown"), [
     ('secrets = {"A" = {"from" = "env:A"}}', 'secrets = "hidden"'), ("variables = {}", "variables = {}"),
     ('mirror = "http://u:p@h/"', 'mirror = "http://...@h/..."'), ('a = "ftp://h"', 'a = "ftp://h"'),
-    ('a = ["https://u:p/q@r s@h?key=p", "GET https://h/hook"]', 'a = ["https://...@h/...", "GET https://h/..."]'),
+    ('a = ["https://u:p/q@r s@h?key=p", "GET https://h/hook"]', 'a = ["https://...", "GET https://h/..."]'),
+    ('a = ["https://h/a@p", "https://u:p", "https://h\\p@h", "https://u:p h@h"]',
+     'a = ["https://...", "https://...", "https://...", "https://..."]'),
+    ('a = ["https://*.h:8443", "https://u@[fd6c::1]:80#p"]', 'a = ["https://*.h:8443", "https://...@[fd6c::1]:80/..."]'),
     ("pool_size = 1", "pool_size = 1"),
 ])
 def test_what_is_hidden_of_a_configuration(line: str, shown: str) -> None:

@@ -62,12 +62,8 @@ def box() -> Iterator[Box]:
     with Box(cgroup="none") as made:
         yield made
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    """With what this user has: controllers for root, none for most others."""
-    with LiveDaemon(tmp_path_factory.mktemp("charged"), "--pool-size=2") as made:
-        yield made
+#: With what this user has: controllers for root, none for most others.
+DAEMON = ("--pool-size=2",)
 
 
 def test_by_a_client_and_by_the_command_line(daemon: LiveDaemon) -> None:

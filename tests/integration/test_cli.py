@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,7 @@ def _program(program: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test runs over the Python program and over the C one."""
     monkeypatch.setattr(live_daemon, "PROGRAM", program)
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("cli"), "--pool-size", "2") as daemon:
-        yield daemon
+DAEMON = ("--pool-size", "2")
 
 
 def test_exec_prints_a_line(daemon: LiveDaemon) -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,17 +20,7 @@ from kit.waiting import poll_until
 from leeward import Outcome
 from leeward.client.connection import BlockingConnection
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("client"), "--pool-size", "2") as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def client(daemon: LiveDaemon) -> Iterator[leeward.Client]:
-    with daemon.client() as client:
-        yield client
+DAEMON = ("--pool-size", "2")
 
 
 def test_a_result_is_complete(client: leeward.Client) -> None:

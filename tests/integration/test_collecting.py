@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,7 @@ from kit.live_daemon import PATIENCE, LiveDaemon
 from leeward import LeftOut, LeftOutReason, Outcome
 from leeward.daemon.run.execution import COLLECT_S
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("collecting"), "--pool-size", "2") as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def client(daemon: LiveDaemon) -> Iterator[leeward.Client]:
-    with daemon.client() as client:
-        yield client
+DAEMON = ("--pool-size", "2")
 
 
 def reasons(result: leeward.Result) -> dict[str, LeftOutReason]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,11 +28,7 @@ open('none', 'w').close()
 """
 BIG = b"".join(b"%d" % number + bytes(range(250)) * 4000 for number in range(PIECES))
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("much"), "--pool-size", "4") as daemon:
-        yield daemon
+DAEMON = ("--pool-size", "4")
 
 
 def peak(daemon: LiveDaemon) -> int:

@@ -20,11 +20,7 @@ from kit.wheels import wheel
 PAGE = (ROOT / "docs/cookbook.md").read_text()
 RECIPES = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n?)*)", PAGE, re.MULTILINE))
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("cookbook"), "--pool-size", "2") as daemon:
-        yield daemon
+DAEMON = ("--pool-size", "2")
 
 
 @pytest.fixture(scope="module")

@@ -75,11 +75,7 @@ Outcomes = dict[str, str]
 
 pytestmark = pytest.mark.needs("cpython-tests")
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("suite"), "--pool-size", "1") as daemon:
-        yield daemon
+DAEMON = ("--pool-size", "1")
 
 
 @pytest.fixture(scope="module")

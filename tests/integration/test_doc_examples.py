@@ -15,7 +15,7 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,11 +36,7 @@ PRINTED = (r"finished 7\n \d\.\d+ \d+ \{\}\n", "", "42\n\n42\n", "modified app.p
            r"(?s).*app\.py:2:# TODO: more\n.*\[ 1, 4, 9 \]\n\n", "100 34650\n",
            r"timed_out time [\d.e-]+ [\d.e-]+ [\d.e-]+\n")
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("examples"), "--pool-size", "2") as daemon:
-        yield daemon
+DAEMON = ("--pool-size", "2")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,11 +45,7 @@ def test_it_outlives_the_daemon(saved: Path, tmp_path: Path) -> None:
                 assert kernel.execute("import subprocess, threading\nsubprocess.run(['true'], check=True)\n"
                                       "t = threading.Thread(target=numbers.clear); t.start(); t.join()").ok
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "2") as made:
-        yield made
+DAEMON = ("--pool-size", "2")
 
 
 @pytest.mark.parametrize("name", ["kernel", "leeward", "processor", "vdso"])

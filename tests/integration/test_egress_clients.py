@@ -8,13 +8,10 @@ What a row needs and this machine lacks is skipped by name; `./dev test` install
 
 from __future__ import annotations
 
-import functools
-import http.server
 import shutil
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +24,7 @@ from kit import egress, packages
 from kit.egress import Servers
 from kit.egress_hosts import AUTHORITY, CERTIFICATE
 from kit.live_daemon import LiveDaemon
+from kit.loopback import serving_files
 
 CONFIG = """\
 pool_size = 1
@@ -155,14 +153,6 @@ asyncio.run(main())"""), "GET web.example.org", "ClientConnectorDNSError", ("rea
 )
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Files, without a log."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None: ...
-
-
 @contextmanager
 def files(folder: Path) -> Iterator[int]:
     """The port of a server of a repository and of an index of packages, in *folder*."""
@@ -187,15 +177,8 @@ def files(folder: Path) -> Iterator[int]:
     """)
     subprocess.run([sys.executable, "-c", source, str(index / "tiny-1.0-py3-none-any.whl")], check=True)
     (index / "index.html").write_text('<a href="tiny-1.0-py3-none-any.whl">tiny-1.0-py3-none-any.whl</a>')
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving_files(folder) as port:
+        yield port
 
 
 @contextmanager

@@ -22,11 +22,7 @@ EMPTY: tuple[Any, ...] = ("", b"", [], {}, 0, False, [""], [b""], [[]], [{}], {"
 #: Requests that end what the others need.
 _ENDING = {"shutdown", "sandbox_kill"}
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "2") as made:
-        yield made
+DAEMON = ("--pool-size", "2")
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import functools
-import http.server
 import json
 import os
 import re
 import shlex
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +20,7 @@ from kit import egress, packages
 from kit.carried import Way
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon, command, environment
+from kit.loopback import serving_files
 from kit.wheels import source, wheel
 from leeward.apps.fleet.aio_fleet import AsyncFleet, Member
 from leeward.apps.fleet.carrier import Carrier
@@ -79,16 +77,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         wheel(wheels / "simple" / "salt", "salt", "3", {"salt.py": ""})
         source(wheels, "large", "1.0", LARGE)
         wheel(wheels, "hungry", "1.0", {"hungry.py": "", "hungry-1.0.data/data/pyvenv.cfg": "home = /tmp\n"})
-        handler = functools.partial(Quiet, directory=str(wheels))
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-            with egress.live(folder, CONFIG.format(store=store, port=server.server_port)) as daemon:
-                yield Place(daemon, store, wheels, folder / "c.toml", server.server_port)
-            server.shutdown()
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None: ...
+        with serving_files(wheels) as port, egress.live(folder, CONFIG.format(store=store, port=port)) as daemon:
+            yield Place(daemon, store, wheels, folder / "c.toml", port)
 
 
 @pytest.mark.timeout(300)
@@ -230,6 +220,9 @@ def test_a_fleet_makes_an_environment_once_on_a_node(place: Place, far: bool) ->
             said.append((await fleet.execute(asked)).error.type)  # type: ignore[union-attr]  # the control: it raises
             return made, built, said, (await fleet.status())["nodes"][0]["environments"]
 
+    if not far:
+        done = place.daemon.run("fleet", "prefetch", "salt>=1", "-n", f"unix:{place.daemon.socket}")
+        assert (0, f"{place.daemon.socket}: ready\n".encode()) == (done.returncode, done.stdout), done
     made, built, said, known = asyncio.run(main())
 
     assert {"n": ""} == made

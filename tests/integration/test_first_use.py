@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,7 @@ from leeward.spec.outcome import Outcome
 
 PATIENCE_S = 120
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("first"), "--pool-size", "2") as daemon:
-        yield daemon
-
-
-@pytest.fixture(scope="module")
-def client(daemon: LiveDaemon) -> Iterator[leeward.Client]:
-    with daemon.client() as client:
-        yield client
+DAEMON = ("--pool-size", "2")
 
 
 #: How a job ends in the middle of its code, what the command line's exit status is then, and what it says.

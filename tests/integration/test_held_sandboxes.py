@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,7 @@ WHY = "the daemon ends a sandbox by itself"
 SIGNALS = [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP]
 LINE = "echo started; sleep 1234"
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4") as made:
-        yield made
+DAEMON = ("--pool-size", "4")
 
 
 def _started(daemon: LiveDaemon, argv: list[str], **options: Any) -> subprocess.Popen[bytes]:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kit import installing
+from kit import installing, packages
+from kit.beside import TURN
 from kit.features import ROOT
 from kit.installing import Stranger
 from kit.ordinary_user import OrdinaryUser
@@ -23,6 +24,8 @@ pytestmark = pytest.mark.needs("installers", "system-python", "compiler")
 
 LONG = bool(os.environ.get("LEEWARD_LONG"))
 EXEC = "exec 'print(6 * 7)'"
+#: Versions of Python beside the system's; a run has one of them, the long form all.
+OTHERS = sorted(found.name.removeprefix(".product-") for found in installing.FOLDER.glob(".product-3.*"))
 #: What each takes, all together; half of it on an idle machine.
 FIRST_MINUTES_S = 300
 
@@ -108,6 +111,22 @@ def test_another_way_to_install_it(stranger: Stranger, way: str) -> None:
 
     assert "42" == typed[1].printed.splitlines()[-1], typed
     assert [0] * len(typed) == [each.status for each in typed], typed
+
+
+@pytest.mark.needs("other-python")
+@pytest.mark.timeout(6 * installing.PATIENCE_S)
+@pytest.mark.parametrize("version", OTHERS if LONG else OTHERS[int(os.environ.get(TURN, "0")) % (len(OTHERS) or 1):][:1])
+def test_another_python_has_it(stranger: Stranger, version: str) -> None:
+    """The same wheel, of the stable ABI; by pip in the long form."""
+    which = "leeward exec 'import sys; print(*sys.version_info[:2])'"
+    with packages.shown_folder() as place:
+        python = installing.reachable(ROOT / f".venv-python{version}/bin/python", place)
+        by_pip = ["leeward daemon stop", f"{python} -m venv env && env/bin/pip install -q leeward", f"env/bin/{which}"]
+        typed = stranger.types([f"uv tool install -q --python {python} leeward", which, *(by_pip if LONG else ())])
+
+    assert {0} == {each.status for each in typed}, typed
+    said = {each.printed.splitlines()[-1] for each in typed if each.line.endswith(which)}
+    assert {version.replace(".", " ")} == said, typed
 
 
 @pytest.mark.needs("root")

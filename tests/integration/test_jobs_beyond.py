@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,12 +19,6 @@ from kit.live_daemon import PATIENCE, LiveDaemon
 MANY, SLEEP = 100, "import time; time.sleep(1)"
 #: Runs until it is ended.
 LOOP = "while True: pass"
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("beyond")) as daemon:
-        yield daemon
 
 
 def together(daemon: LiveDaemon, count: int) -> float:

@@ -18,11 +18,7 @@ from leeward.errors import BadRequest
 
 pytestmark = pytest.mark.needs("extra-web")
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("d"), "--pool-size", "2") as made:
-        yield made
+DAEMON = ("--pool-size", "2")
 
 
 @pytest.fixture

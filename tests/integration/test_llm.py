@@ -83,11 +83,7 @@ def llm(place: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What the command needs: leeward as pip would have put it there, by the entry points that pyproject.toml has."""
     return [str(entry_points.written(tmp_path_factory.mktemp("llm")))]
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "2") as made:
-        yield made
+DAEMON = ("--pool-size", "2")
 
 
 def run(llm: list[str], socket: Path, cwd: Path, *words: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,11 +13,7 @@ import leeward
 from kit.live_daemon import LiveDaemon, command, environment
 from leeward.client.connection import BlockingConnection
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "2") as made:
-        yield made
+DAEMON = ("--pool-size", "2")
 
 
 def told(daemon: LiveDaemon, *words: str) -> list[dict[str, Any]]:

@@ -17,12 +17,6 @@ from kit.live_daemon import LiveDaemon, run
 COUNT = 300
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("map")) as daemon:
-        yield daemon
-
-
 @pytest.fixture(params=["blocking", "asyncio"])
 def mapped(request: pytest.FixtureRequest, daemon: LiveDaemon):
     """The ends of jobs by either client, as a list."""

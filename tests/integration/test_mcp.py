@@ -26,11 +26,7 @@ from leeward.base.hints import MISSING
 
 pytestmark = pytest.mark.needs("user-namespaces", "extra-mcp")
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "1") as made:
-        yield made
+DAEMON = ("--pool-size", "1")
 
 
 @pytest.fixture(autouse=True)

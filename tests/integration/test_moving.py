@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,11 +24,7 @@ OTHERS = {
     "Jupyter": (str(ROOT / ".venv-framework-jupyter/bin/python"), "framework-jupyter"),
 }
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("moving"), "--pool-size", "2") as daemon:
-        yield daemon
+DAEMON = ("--pool-size", "2")
 
 
 def ran(kind: str, code: str, python: str, env: dict[str, str]) -> str:

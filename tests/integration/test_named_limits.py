@@ -15,11 +15,7 @@ from kit.live_daemon import LiveDaemon, environment
 from leeward.base.hints import MISSING
 from leeward.spec.outcome import Limit, Outcome
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "2") as made:
-        yield made
+DAEMON = ("--pool-size", "2")
 
 
 @pytest.fixture

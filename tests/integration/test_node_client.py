@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,11 +25,7 @@ PATIENCE = 240
 
 pytestmark = pytest.mark.needs("node>=18")
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("node"), "--pool-size", "4") as daemon:
-        yield daemon
+DAEMON = ("--pool-size", "4")
 
 
 def promised(file: Path) -> set[str]:

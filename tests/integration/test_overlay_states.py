@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,11 +19,7 @@ from kit.waiting import poll_until
 from leeward.base.hints import NOT_RENAMED
 from leeward.client.apply_journal import state_folder
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "2") as made:
-        yield made
+DAEMON = ("--pool-size", "2")
 
 
 @pytest.fixture(autouse=True)

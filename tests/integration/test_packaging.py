@@ -143,6 +143,7 @@ def test_dev_sets_up_a_demo_in_a_path_with_spaces(ordinary_user, open_folder, wh
     assert (0, "") == (demo.returncode, demo.stderr)
     assert "Collatz, 1 to 2000: 67.0 steps" in demo.stdout  # what the program computed
     assert "I am uid 1000" in demo.stdout  # where it ran
+    assert "not refused" not in demo.stdout
     assert re.search("^ *seccomp +active", demo.stdout, re.MULTILINE)  # what confined it
     assert re.search(r" (\S+/leeward) exec 'print\(6 \* 7\)'$", demo.stdout.rstrip())  # what to type next
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,11 +20,7 @@ LONG = bool(os.environ.get("LEEWARD_LONG"))
 #: Programs, and snapshots of one another. A thousand of each with LEEWARD_LONG=1, some minutes.
 PROGRAMS, CHAIN = (1000, 1000) if LONG else (20, 6)
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "3") as made:
-        yield made
+DAEMON = ("--pool-size", "3")
 
 
 def differing(daemon: LiveDaemon, modules: dict[str, tuple[str, str]], count: int, memory: str) -> list[object]:

@@ -23,6 +23,8 @@ README, USING = ((ROOT / page).read_text() for page in ("README.md", "docs/using
 def reader(open_folder, tmp_path):
     """Somebody with a shell, in a folder of his own, on a socket of his own."""
     (tmp_path / "job.py").write_text("import sys; print(sys.argv[1:])")
+    (tmp_path / "program.py").write_text("print('by itself')")
+    (tmp_path / "jobs.jsonl").write_text('"print(6 * 7)"\n')
     environment = {**os.environ, "LEEWARD_SOCKET": str(open_folder / "readme" / "leeward.sock"),
                    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
@@ -38,11 +40,14 @@ def reader(open_folder, tmp_path):
 
 
 def test_the_commands_work_in_their_order(reader):
-    block = re.search(r"((?:^    leeward .*\n|^    echo .*\n){5,})", USING, re.MULTILINE)[1]
+    """But for the daemon's end, which comes last."""
+    lines = re.findall(r"^    ((?:leeward|echo) .*)$", USING, re.MULTILINE)
+    lines.sort(key="leeward daemon stop".__eq__)
 
-    printed = [reader("sh", "-c", line.strip()) for line in block.splitlines()]
+    printed = [reader("sh", "-c", line) for line in lines]
 
-    assert {"hello\n", "['first', 'second']\n", "42\n", "Pong!\n"} <= set(printed)
+    assert {"hello\n", "['first', 'second']\n", "42\n", "Pong!\n", "by itself\n"} <= set(printed)
+    assert "finished" in printed[-3]
 
 
 def test_the_first_commands_print_what_the_readme_shows(reader):

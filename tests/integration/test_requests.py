@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Iterator
-
-import pytest
 
 import leeward
 from kit.live_daemon import LiveDaemon, open_files
@@ -17,11 +14,7 @@ from leeward.daemon.serving import inbox
 
 READ = "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())"
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("requests"), "--pool-size=2") as daemon:
-        yield daemon
+DAEMON = ("--pool-size=2",)
 
 
 def arenas(pid: int) -> int:

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,6 @@ from leeward.daemon.sandboxes.registry import Reason
 PAGE = (ROOT / "docs/sandboxes.md").read_text()
 PAGES = "".join([PAGE, *((ROOT / f"docs/{name}.md").read_text() for name in ("snapshots", "workdir", "shell"))])
 EXAMPLES = re.findall(r"```(python|sh)\n(.*?)```\n\n```text\n(.*?)```", PAGES, re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon")) as made:
-        yield made
 
 
 def test_every_block_of_code_is_an_example() -> None:

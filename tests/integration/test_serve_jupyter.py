@@ -12,7 +12,7 @@ import pytest
 import leeward
 from kit import features, runs
 from kit.egress import free_port
-from kit.live_daemon import PATIENCE, LiveDaemon, environment
+from kit.live_daemon import PATIENCE, environment
 from kit.served import Served, client_python, end_sandboxes
 
 pytestmark = pytest.mark.needs("extra-serve")
@@ -20,11 +20,7 @@ pytestmark = pytest.mark.needs("extra-serve")
 JUPYTER = features.ROOT / ".venv-framework-jupyter"
 LATE = "print('begun', flush=True)\nwhile True: pass"
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "1") as made:
-        yield made
+DAEMON = ("--pool-size", "1")
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ import leeward
 from kit import mcp_fixtures
 from kit.egress import free_port
 from kit.features import ROOT, node24
-from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.live_daemon import PATIENCE
 from kit.served import Served, end_sandboxes
 from kit.waiting import poll_until
 from leeward.apps.serve.tokens import TenantQuota, TokenFile
@@ -31,11 +31,7 @@ pytestmark = pytest.mark.needs("extra-serve", "extra-mcp")
 #: The first is of the wire with sessions, the second of that without.
 WIRES = ["legacy", "auto"]
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "1") as made:
-        yield made
+DAEMON = ("--pool-size", "1")
 
 
 @pytest.fixture(scope="module")

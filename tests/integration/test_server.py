@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,7 @@ from kit.ordinary_user import OrdinaryUser
 from kit.waiting import poll_until
 from leeward.wire.frames import MAX_REQUEST, FrameReader, decode, encode, frame
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("server"), "--pool-size", "2") as daemon:
-        yield daemon
+DAEMON = ("--pool-size", "2")
 
 
 def connect(daemon: LiveDaemon) -> socket.socket:

@@ -50,11 +50,7 @@ def wire(box: Box) -> Iterator[Wire]:
     assert 0 == box.engine.main.pool.sessions
     assert {0} == {account.jobs for account in box.engine.main.pool.ledger._accounts.values()} | {0}
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4") as made:
-        yield made
+DAEMON = ("--pool-size", "4")
 
 
 # --- what stays, and what is each job's -----------------------------------------

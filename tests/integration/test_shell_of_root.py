@@ -15,11 +15,7 @@ from kit.live_daemon import LiveDaemon
 
 pytestmark = [pytest.mark.needs("root"), pytest.mark.needs("kernel>=5.12")]
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "1") as made:
-        yield made
+DAEMON = ("--pool-size", "1")
 
 
 @pytest.fixture(params=["/root", "/tmp", "/var/tmp", "/opt"])

@@ -25,11 +25,7 @@ from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "1") as made:
-        yield made
+DAEMON = ("--pool-size", "1")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 import leeward
 from kit.features import ROOT
+from kit.loopback import serving_files
 
 pytestmark = pytest.mark.needs("mkdocs")
 
@@ -54,10 +55,23 @@ def test_models_find_the_text_of_the_pages(site):
     assert [] == [page for page in named if not (site / page).is_file()]
 
 
-def test_the_site_has_a_search(site):
-    index = (site / "search/search_index.json").read_text()
+@pytest.mark.needs("chromium")
+def test_the_search_finds_commands_and_headings(site):
+    """Where the site is served, since browsers start no worker for a page that is a file. Nothing comes from elsewhere."""
+    from kit.approvals_browser import chromium  # only where there is one
 
-    assert all(words in index for words in ("Grade a student", "bug-report", "start.html"))
+    asked = list[str]()
+    with serving_files(site) as port, chromium() as browser:
+        top = f"http://127.0.0.1:{port}/"
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{top}start.html")
+        for words, found in (("bug-report", "start.html"), ("grade a student", "cookbook.html#grade-a-student")):
+            page.locator("input.md-search__input").fill("")
+            page.locator("input.md-search__input").press_sequentially(words)  # it listens to keys alone
+            page.locator(f".md-search-result__link[href*='{found}']").first.wait_for()
+    assert f"{top}search/search_index.json" in asked
+    assert [] == [url for url in asked if not url.startswith((top, "data:", "blob:"))]
 
 
 def test_a_page_that_is_broken_stops_the_build(tmp_path):

@@ -17,11 +17,7 @@ from leeward.client.sandbox import Sandbox
 
 pytestmark = pytest.mark.needs("x86-64")
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "3") as made:
-        yield made
+DAEMON = ("--pool-size", "3")
 
 
 def test_it_wakes_as_it_was(daemon: LiveDaemon) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,7 @@ from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("x86-64")
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4") as made:
-        yield made
-
+DAEMON = ("--pool-size", "4")
 
 #: State of many kinds, and afterwards the check that it is as it was.
 STATE = """
@@ -224,6 +218,36 @@ def test_an_interrupt_and_a_deep_stack_in_a_copy(box: leeward.Sandbox) -> None:
     assert copy.execute("import sys\nsys.setrecursionlimit(20000)\njson.loads('[' * 5000 + ']' * 5000)").ok
     assert copy.execute("def down(n): return n and down(n - 1)\ndown(5000)").ok
     assert str((200 << 10) + (100 << 20)) == copy.execute("big.extend(bytes(100 << 20))\nlen(big)").value
+
+
+#: A block of the C library's that is a mapping by itself, and one that is aligned in such a one.
+BLOCKS = """
+import ctypes
+libc = ctypes.CDLL(None)
+for name in ("malloc", "memalign", "realloc"):
+    getattr(libc, name).restype = ctypes.c_void_p
+libc.realloc.argtypes = libc.memalign.argtypes = [ctypes.c_size_t] * 2
+libc.mallopt(-3, 1 << 17)  # M_MMAP_THRESHOLD
+blocks = [libc.malloc(SIZE), libc.memalign(64, SIZE), libc.malloc(SIZE)]
+for number, block in enumerate(blocks):
+    ctypes.memset(block, 65 + number, SIZE)
+def grown(block, number):
+    block = libc.realloc(block, 40 << 20)
+    ctypes.memset(block + SIZE, 1, (40 << 20) - SIZE)
+    kept = {ctypes.string_at(block, SIZE)} == {bytes([65 + number]) * SIZE}
+    libc.realloc(block, 0)
+    return kept
+""".replace("SIZE", str(1 << 20))
+
+
+def test_blocks_of_the_c_library_grow_in_copies(box: leeward.Sandbox) -> None:
+    """In copies of copies, too: what lies behind a block in the state's file, or behind that, is no part of it."""
+    kernel = box.kernel()
+    assert kernel.execute(BLOCKS).ok
+    copy = box.kernel(snapshot=kernel.snapshot())
+    again = box.kernel(snapshot=copy.snapshot())
+    for each in (kernel, copy, again):
+        assert "[True, True, True]" == each.execute("[grown(*each[::-1]) for each in enumerate(blocks)]").value
 
 
 def test_copies_of_another_zygote(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import ast
 import io
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,11 +24,7 @@ pytestmark = pytest.mark.needs("x86-64")
 LONG = bool(os.environ.get("LEEWARD_LONG"))
 SEEDS = 1000 if LONG else 6
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "3") as made:
-        yield made
+DAEMON = ("--pool-size", "3")
 
 
 def differences(one: leeward.Result, other: leeward.Result) -> list[tuple[object, object]]:

@@ -26,12 +26,6 @@ SPIN = "import time\nwhile time.process_time() < {}: pass\n"
 COUNT = 2000 if os.environ.get("LEEWARD_LONG") else 2 * len(verdicts.KINDS)
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("verdicts")) as daemon:
-        yield daemon
-
-
 @pytest.mark.timeout(7200 if os.environ.get("LEEWARD_LONG") else 900)
 def test_verdicts_are_the_same_beside_ten_times_the_load(daemon: LiveDaemon) -> None:
     with leeward.Client(str(daemon.socket)) as client, verdicts.loaded(verdicts.LOAD):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
-
-import pytest
 
 from kit.live_daemon import PATIENCE, LiveDaemon
 from leeward.wire.file_answers import check_answer
@@ -24,11 +22,7 @@ KINDS: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (
                                       "binary": (bytes,), "array": (list,), "place": (list,), "map": (dict,),
                                       "nil": (type(None),)}
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("answers"), "--pool-size", "3") as daemon:
-        yield daemon
+DAEMON = ("--pool-size", "3")
 
 
 def is_of(value: object, kind: str) -> bool:

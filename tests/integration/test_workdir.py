@@ -26,11 +26,7 @@ from leeward.spec.tools import TOOLS
 #: By the groups a daemon finds what has left its session (setsid).
 GROUPS = "cgroup-v1-controllers" if is_met("cgroup-v1-controllers") else "cgroup-v2"
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4") as made:
-        yield made
+DAEMON = ("--pool-size", "4")
 
 
 @pytest.fixture

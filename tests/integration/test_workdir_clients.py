@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,7 @@ const fs = require('fs');
 })();
 """
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4") as made:
-        yield made
+DAEMON = ("--pool-size", "4")
 
 
 def argv_of(row: ToolRow) -> list[str]:

@@ -18,11 +18,7 @@ from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("usr-node")
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4") as made:
-        yield made
+DAEMON = ("--pool-size", "4")
 
 
 @pytest.fixture(scope="module")

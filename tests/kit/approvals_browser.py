@@ -11,7 +11,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from starlette.applications import Starlette
 
 from kit.approvals_page import PageService
+from kit.loopback import Quiet, serving
 from leeward.apps.approvals.web.application import application
 from leeward.apps.approvals.web.listening import BoundedConnection, server_of
 
@@ -96,24 +96,15 @@ def logged_in(context: BrowserContext, served: ServedPage) -> Page:
 @contextmanager
 def other_port() -> Iterator[str]:
     """Return the address of a page that another program serves on this host."""
-    class Answer(BaseHTTPRequestHandler):
+    class Answer(Quiet):
         def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
             self.wfile.write(b"<!doctype html><link rel=icon href=data:,><body>a page of another port")
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Answer) as port:
+        yield f"http://127.0.0.1:{port}/"
 
 
 def serious(page: Page, name: str) -> dict[str, Any]:

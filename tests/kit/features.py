@@ -400,7 +400,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-crewai": lambda: _environment("framework-crewai"),
     "client-crewai-tools": lambda: _environment("client-crewai-tools"),
     "client-litellm": lambda: _environment("client-litellm"),
-    "installers": lambda: present(any((ROOT / ".venv-installers").glob(".wheels-*"))),  # by ./dev test
+    "installers": lambda: present(any((ROOT / ".venv-installers").glob(".all-*"))),  # by ./dev test
     "client-e2b": lambda: _environment("client-e2b"),
     "client-langchain-e2b": lambda: _environment("client-langchain-e2b"),
     "client-open-webui": lambda: present((ROOT / ".venv-client-open-webui/source").exists()),

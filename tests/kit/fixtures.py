@@ -2,7 +2,7 @@
 Fixtures that more than one file of tests has: reactors, servers, sandboxes, people who decide, an agent's home.
 
 Runs in:   pytest, as a plugin of conftest.py. A file that needs one of these in another form defines its own fixture
-           of that name; `daemon` is defined in each file.
+           of that name.
 """
 
 from __future__ import annotations
@@ -28,6 +28,20 @@ def reactor(request: pytest.FixtureRequest) -> Iterator[Reactor]:
     made = reactors.reactor(request.param)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    """A daemon for all tests of a file, with the options that the file has in DAEMON."""
+    with LiveDaemon(tmp_path_factory.mktemp("daemon"), *getattr(request.module, "DAEMON", ())) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client(daemon: LiveDaemon) -> Iterator[leeward.Client]:
+    """A client of the file's daemon."""
+    with daemon.client() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

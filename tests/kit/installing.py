@@ -7,17 +7,15 @@ Runs in:   the tests. `./dev test` fetches the wheels that leeward needs, and uv
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import shlex
 import shutil
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from kit import features
+from kit.loopback import serving_files
 from kit.ordinary_user import OrdinaryUser
 from kit.packages import environment_for
 
@@ -70,20 +68,26 @@ def index(wheels: Iterable[Path], folder: Path) -> Iterator[str]:
         project = folder / re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()
         project.mkdir(exist_ok=True)
         shutil.copy(wheel, project)
+    with serving_files(folder) as port:
+        yield f"http://127.0.0.1:{port}/"
 
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def reachable(python: Path, folder: Path) -> Path:
+    """The interpreter *python*, or a copy of it with its library below *folder*, if others can't reach it."""
+    found = python.resolve()
+    if all(parent.stat().st_mode & 0o5 == 0o5 for parent in found.parents):
+        return found
+    top, library = found.parents[1], f"lib/{found.name}"
+    shutil.copytree(top / library, folder / library, symlinks=True,
+                    ignore=shutil.ignore_patterns("site-packages", "test", "__pycache__", "idlelib", "*.a"))
+    (folder / library / "site-packages").mkdir()
+    for shared in (top / "lib").glob("libpython3.*.so.1.0"):
+        shutil.copy(shared, folder / "lib")
+    (folder / "bin").mkdir()
+    made, place = folder / "bin" / found.name, f"{top}/lib".encode()
+    made.write_bytes(found.read_bytes().replace(place, b"$ORIGIN/../lib".ljust(len(place), b"\0")))  # where it looks for that
+    made.chmod(0o755)
+    return made
 
 
 def tools(folder: Path) -> Path:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from kit import loopback
 from kit.images import oci
 
 TOKEN = "a-token"
@@ -62,7 +61,7 @@ class Registry:
 def serving() -> Iterator[Registry]:
     made = Registry()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(loopback.Quiet):
         def do_GET(self) -> None:
             heads = self.headers
             made.asked.append((self.path, heads.get("Authorization", ""), heads.get("Range", "")))
@@ -93,15 +92,5 @@ def serving() -> Iterator[Registry]:
                 self.close_connection = True
             self.wfile.write(data[begin:])
 
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with loopback.serving(Handler) as made.port:
         yield made
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

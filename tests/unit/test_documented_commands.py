@@ -1,7 +1,6 @@
 """
 Each `leeward ...` that a page names is one that can be typed: the command exists, takes these options and so many words.
-
-What of it is run, and what it prints, is in the tests of the pages (integration/test_doc_examples.py names them).
+And each in a block of code is run: as it stands, by the test of its page, or with other names.
 """
 
 from __future__ import annotations
@@ -20,6 +19,25 @@ from leeward_cli.full import cli
 #: All pages that a reader has, and what models read. Decisions and measurements tell of the past, too.
 PAGES = sorted(path for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "docs/llms.txt")
                if not {"decisions", "measurements", "runs"} & set(path.parts))
+
+#: The pages whose commands are all typed as they stand, by a test that finds them there: "languages" is a folder.
+TYPED = {"README": "readme", "SKILL": "doc_examples", "agents": "doc_examples", "languages": "languages", "moving": "moving",
+         "sandboxes": "sandbox_docs", "shell": "sandbox_docs", "start": "installs", "using": "readme"}
+#: What other pages show with somebody's own names (of hosts, projects, images), and the test that runs it with others.
+ELSEWHERE = {
+    "agent start": "agents", "approvals page": "approvals_service", "approvals run": "approvals_many",
+    "approvals sandboxes": "approvals_service", "approvals serve": "approvals_service",
+    "approvals watch": "approvals_service",
+    "audit mend": "unit/cli/test_audit", "audit show": "unit/cli/test_audit", "audit verify": "approvals_service",
+    "bench": "bench", "config": "languages", "daemon install": "vm/test_service", "daemon start": "daemon_life",
+    "daemon uninstall": "vm/test_service", "doctor": "host", "egress log": "egress_daemon", "egress test": "doc_examples",
+    "env create": "env_command", "env list": "env_command", "env prune": "env_command", "env remove": "env_command",
+    "env setup": "unit/cli/test_env_setup", "env show": "env_command", "exec": "first_use", "fleet doctor": "fleet",
+    "fleet drain": "fleet", "fleet prefetch": "env_command", "fleet status": "fleet", "image commit": "images",
+    "image diff": "images", "image pull": "image_command", "sandbox new": "env_command", "serve": "serve_packaging",
+    "serve token create": "installs", "snapshot import": "durable_snapshots", "snapshot keep": "durable_snapshots",
+    "snapshot list": "snapshots", "ui": "ui",
+}
 
 #: The words of one command: to the end of the line, a pipe, or what else a shell reads as an end.
 _ENDS = re.compile(r"\|\|?|&&?|;|\)|#|[0-9]?>|<")
@@ -58,17 +76,20 @@ def split(line: str) -> list[str]:
     return words
 
 
+def command_of(words: list[str]) -> tuple[click.Command, click.Context, list[str]]:
+    """The command that *words* name, in its context, and the words behind its name."""
+    command, ctx = cli, click.Context(cli)
+    while isinstance(command, click.Group) and words and (found := command.get_command(ctx, words[0])) is not None:
+        command, ctx, words = found, click.Context(found, ctx, words[0]), words[1:]
+    return command, ctx, words
+
+
 def wrong(words: list[str], is_whole: bool) -> str:
     """Why *words* can't be typed behind `leeward`; "" if they can. Values in capitals stand for others."""
-    command, name, ctx = cli, "leeward", click.Context(cli)
-    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        found = command.get_command(ctx, words[0])
-        if found is None:
-            if name == "serve":  # its words are faces
-                break
-            return "" if not is_whole and len(words) == 1 else f"no command {words[0]}"
-        command, name, words = found, words[0], words[1:]
-        ctx = click.Context(command, ctx, name)
+    command, ctx, words = command_of(words)
+    name = ctx.info_name or "leeward"
+    if isinstance(command, click.Group) and words and not words[0].startswith("-") and name != "serve":  # its words are faces
+        return "" if not is_whole and len(words) == 1 else f"no command {words[0]}"
     try:
         command.make_context(name, list(words), parent=ctx.parent)
     except click.exceptions.Exit:  # --help
@@ -83,6 +104,19 @@ def wrong(words: list[str], is_whole: bool) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_of_a_page_can_be_typed(page: Path) -> None:
     assert {} == {" ".join(words): why for is_whole, words in commands(page.read_text()) if (why := wrong(words, is_whole))}
+
+
+def test_every_command_in_a_block_is_run() -> None:
+    """By a file of tests that has the page's name, or the command's words."""
+    def test_file(name: str) -> str:
+        return (ROOT / "tests" / (f"{name}.py" if "/" in name else f"integration/test_{name}.py")).read_text()
+
+    assert [] == [page for page, name in TYPED.items() if page not in test_file(name)]
+    assert [] == [words for words, name in ELSEWHERE.items() if not re.search(
+        rf'"{words.split()[-1]}"|leeward {words} ', test_file(name))]
+    assert set(ELSEWHERE) == {
+        command_of(words)[1].command_path for page in PAGES if not {page.stem, page.parent.name} & set(TYPED)
+        for is_whole, words in commands(page.read_text()) if is_whole}
 
 
 def test_commands_are_found_and_wrong_ones_told() -> None:

@@ -163,8 +163,9 @@ def _open_folder(folder: str, own: bool, group: int | None) -> int:
         elif own and about.st_mode & 0o077:
             os.fchmod(fd, 0o700)
         elif others_write(fd, about):
+            to_do = "" if about.st_mode & stat.S_ISVTX else f"{cure(folder)}, or "  # /tmp is everybody's
             raise BadRequest(f"folder {quoted(folder)} of the socket can be written by others"
-                             f" (mode {about.st_mode & 0o7777:04o}); {cure(folder)}, or use one of your own, mode 0700")
+                             f" (mode {about.st_mode & 0o7777:04o}); {to_do}use one of your own, mode 0700")
         if not os.path.isdir("/proc/self/fd"):
             raise Unsupported("proc", have="no /proc", need="/proc", cure="mount -t proc proc /proc")
     except PermissionError as error:

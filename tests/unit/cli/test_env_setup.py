@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import http.server
 import json
 import os
 import socket
@@ -12,11 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from kit.loopback import Quiet, serving
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest
 from leeward_cli import env_setup
 from leeward_cli.env_setup import PackageIndex, links_of, look, with_policy, write
+from leeward_cli.environments import env
 
 PUBLIC = PackageIndex("https://index.example/simple/", ("https://index.example", "https://files.example:8443"), ())
 
@@ -24,7 +26,7 @@ PUBLIC = PackageIndex("https://index.example/simple/", ("https://index.example",
 MANY = json.dumps({"files": [{"url": f"https://h{number}.example/f"} for number in range(20)]}).encode()
 
 
-class _Pages(http.server.BaseHTTPRequestHandler):
+class _Pages(Quiet):
     def __init__(self, pages: dict[str, tuple[int, str, bytes]], *rest: object) -> None:
         self.pages = pages
         super().__init__(*rest)  # type: ignore[arg-type]
@@ -37,20 +39,13 @@ class _Pages(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        return
-
 
 @pytest.fixture
 def pages() -> Iterator[tuple[str, dict[str, tuple[int, str, bytes]]]]:
     """The URL of a server, and its pages."""
     found: dict[str, tuple[int, str, bytes]] = {}
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Pages, found)) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}", found
-        server.shutdown()
-        thread.join()
+    with serving(functools.partial(_Pages, found)) as port:
+        yield f"http://127.0.0.1:{port}", found
 
 
 def test_an_index_says_from_where_its_files_come(pages) -> None:
@@ -59,6 +54,9 @@ def test_an_index_says_from_where_its_files_come(pages) -> None:
                        {"url": "https://x y/c.whl"}, {"url": "https://files.example:99999/d.whl"}, 7]}
     found["/simple/pip/"] = (200, "application/vnd.pypi.simple.v1+json", json.dumps(files).encode())
     assert PackageIndex(f"{url}/simple/", (url, "https://files.example"), ("127.0.0.1/32",)) == look(f"{url}/simple", "")
+    shown = CliRunner().invoke(env, ["setup", "--show", "--index-url", f"{url}/simple"])
+    assert (0, f"allowed, while packages are installed: {url} https://files.example") == (
+        shown.exit_code, shown.stdout.splitlines()[1]), shown
     found["/simple/pip/"] = (200, "text/html; charset=utf-8", b'<a href="http://other.example/x.whl#sha256=1">x</a><a>y</a>')
     assert (url, "http://other.example") == look(f"{url}/simple/", "").origins
     found.clear()  # a mirror without that project

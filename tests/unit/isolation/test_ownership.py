@@ -59,6 +59,7 @@ def test_a_sticky_folder_will_do_on_the_way_alone(way: Path):
     ownership.check(str(way), "python_env")
 
     assert "can be written by others (mode 1777)" in refusal(way.parent)
+    assert "chmod" not in refusal(way.parent)
     assert "can be written by others (mode 1777)" in refusal(way / "..")
 
 

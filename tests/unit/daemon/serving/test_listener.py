@@ -94,8 +94,9 @@ def test_c104_a_folder_that_others_can_write_is_refused(mode: int, tmp_path: Pat
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(mode)
-    with pytest.raises(BadRequest, match="can be written by others"):
+    with pytest.raises(BadRequest, match="can be written by others") as refused:
         Listener(str(folder / "leeward.sock"), own_folder=False)
+    assert ("chmod" in str(refused.value)) == (mode != 0o1777)  # nobody is to do that to /tmp
     folder.chmod(0o755)
     Listener(str(folder / "leeward.sock"), own_folder=False).close()  # control
 
