@@ -223,5 +223,5 @@ def test_a_node_that_is_killed_costs_its_jobs_alone(cluster: Cluster) -> None:
     lost = [answer for _, answer in answers if isinstance(answer, NodeLost)]
     assert JOBS - len(lost) == sum(f"{number}\n" == answer.text for number, answer in answers
                                    if isinstance(answer, leeward.Result))
-    assert len(lost) <= DEPTH * WORKERS
+    assert len(lost) <= DEPTH * WORKERS, Counter(map(str, lost))
     assert Counter({"here\n": 2, "node_lost": 1}) == Counter(ends)
