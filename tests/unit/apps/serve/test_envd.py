@@ -50,7 +50,7 @@ def test_a_link_to_a_file_is_for_its_path_alone(user, found):
 
     tokens = SimpleNamespace(fresh=lambda: None, derived=lambda purpose, identity: f"{purpose}-{identity}")
     face = EnvdFace(SimpleNamespace(tokens=tokens), SimpleNamespace(ids=ids))
-    face._of_box = of_box
+    face.of_box = of_box
     signed = signature("a:write:x", "read", "", f"envd-{'b' * 26}", "")
     path, method = ("a", "POST") if user else ("a:write:x", "GET")
     request = SimpleNamespace(query_params={"path": path, "signature": signed, "username": user}, method=method, headers={})
