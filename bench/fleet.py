@@ -5,9 +5,10 @@ Measures what a fleet adds to a job: on the local client, a fleet of one daemon 
     PYTHONPATH=.:cli .venv-framework-ray/bin/python -m bench.fleet SOCKET     # with Ray, which .venv hasn't
 
 SOCKET is that of a daemon that runs. They take turns in each round; the first round isn't counted. `bare` is the floor of
-what Ray costs: an actor that does nothing, to which as many calls are sent, and from which as many answers are fetched, in
-messages as large as a fleet's. Shown are medians and the least: milliseconds by the clock for each of many jobs, as many at
-once as the fleet has under way; milliseconds of this process's processor time for each; and by the clock for one at a time.
+what Ray costs: an asynchronous actor with no daemon behind it, to which as many calls are sent, and from which as many
+answers are fetched, in as many messages as the fleet on Ray needed in that round: these are counted, and shown. Shown are
+medians and the least: milliseconds by the clock for each of many jobs, as many at once as the fleet has under way;
+milliseconds of this process's processor time for each; and by the clock for one at a time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from statistics import median
 from typing import Any
@@ -44,7 +46,7 @@ async def sides(socket: str) -> AsyncIterator[dict[str, tuple[Many, One]]]:
         fleets = {"fleet": await stack.enter_async_context(AsyncFleet([f"unix:{socket}"]))}
         if cluster(socket, stack):
             fleets["ray"] = await stack.enter_async_context(AsyncFleet("auto"))
-            bare = _bare(DEPTH * (await fleets["fleet"].status())["workers"] // 2)
+            bare = _bare(_counted())
         room = asyncio.Semaphore(DEPTH * (await fleets["fleet"].status())["workers"])
 
         async def local(count: int) -> None:
@@ -66,30 +68,59 @@ async def sides(socket: str) -> AsyncIterator[dict[str, tuple[Many, One]]]:
                **({"bare": bare} if "ray" in fleets else {})}
 
 
-def _bare(batch: int) -> tuple[Many, One]:
-    """Messages of *batch* calls to an actor that does nothing, and of as many answers from it; and one of each."""
+def _counted() -> Counter[str]:
+    """Have the fleet's messages over Ray counted; returns the counts, by kind."""
+    from leeward.apps.fleet.ray_nodes import ReachedCarrier  # needs Ray
+
+    counts = Counter[str]()
+    for kind in ("submit", "fetch"):
+        def counting(call: Any, kind: str = kind) -> Any:
+            async def counted(self: ReachedCarrier, *given: Any) -> Any:
+                counts[kind] += 1
+                return await call(self, *given)
+
+            return counted
+
+        setattr(ReachedCarrier, kind, counting(getattr(ReachedCarrier, kind)))
+    return counts
+
+
+def _bare(counts: Counter[str]) -> tuple[Many, One]:
+    """
+    As many messages with calls to an actor, and with answers from it, as the fleet has needed for as many jobs since the
+    last turn; and one of each.
+    """
     import ray  # an extra
 
     class Bare:
-        async def submit(self, calls: list[object]) -> None: ...
+        async def submit(self, caller: str, calls: list[object]) -> None: ...
 
         async def fetch(self, count: int) -> list[object]:
             return [(number, Reply(number, ANSWER, "", "", []), []) for number in range(count)]
 
     actor = ray.remote(Bare).options(num_cpus=0, max_concurrency=1000).remote()
 
-    async def some(count: int) -> None:
-        await actor.submit.remote([(number, "call", "execute", {"code": CODE}, None, {}) for number in range(count)])
-        assert count == len(await actor.fetch.remote(count))
+    async def submitted(count: int) -> None:
+        await actor.submit.remote("bare", [(number, "call", "execute", {"code": CODE}, None, {}) for number in range(count)])
 
     async def many(count: int) -> None:
-        for _ in range(count // batch):
-            await some(batch)
+        messages = {kind: min(count, counts[kind]) for kind in ("submit", "fetch")}
+        counts.clear()
+        print(f"    ray     {count} jobs in {messages['submit']} messages, answers in {messages['fetch']}")
+        for size in _shares(count, messages["submit"]):
+            await submitted(size)
+        for size in _shares(count, messages["fetch"]):
+            assert size == len(await actor.fetch.remote(size))
 
     async def one(_: str) -> Any:
-        await some(1)
+        await submitted(1)
+        await actor.fetch.remote(1)
 
     return many, one
+
+
+def _shares(count: int, parts: int) -> list[int]:
+    return [count * (part + 1) // parts - count * part // parts for part in range(parts)]
 
 
 def cluster(socket: str, stack: contextlib.AsyncExitStack) -> bool:

@@ -79,6 +79,16 @@ def memory(pid: int) -> int:
     return sum(_field(f"/proc/{one}/smaps_rollup", "Pss") for one in below(pid) if not _is_helper(one)) >> 10
 
 
+def spent(pid: int) -> float:
+    """The seconds of processor time of the daemon and its descendants that live, with all their threads."""
+    total = 0
+    for one in below(pid):
+        with contextlib.suppress(OSError):
+            total += sum(int(Path(f"/proc/{one}/task/{task}/schedstat").read_text().split()[0])
+                         for task in os.listdir(f"/proc/{one}/task"))
+    return total / 1e9
+
+
 def _is_helper(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/comm").read_text() == "lw-helper\n"

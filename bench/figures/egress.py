@@ -59,6 +59,27 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as sock:
     print([time.perf_counter() - start])
 """
 
+#: As barely as a process between the two can do it: a copy by splice(2), with the broker's buffer, and nothing else.
+_RELAY = f"""
+import fcntl, os, socket, sys
+read, write = os.pipe()
+fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 1 << 20)
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    print(listener.getsockname()[1], flush=True)
+    while True:
+        near, far = listener.accept()[0], socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+        with near, far:
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 128 << 10)
+            far.sendall(near.recv(8, socket.MSG_WAITALL))
+            left = {_BYTES}
+            while left:
+                got = os.splice(far.fileno(), write, 1 << 20)
+                left -= got
+                while got:
+                    got -= os.splice(read, near.fileno(), got)
+            near.recv(1)
+"""
+
 _CONNECT = f"""
 import socket, sys, time
 seconds = []
@@ -102,15 +123,25 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
     except LeewardError as error:
         return [missing(_WORDS, 0.8, str(error), at_most=False)]
     with _server() as port, _policy(port) as options, daemon(None, *options) as path, Client(path) as client:
-        rows = [_throughput(settings, client, port), _connections(settings, client, port), _crowd(client, port)]
+        rows = [*_throughput(settings, client, port), _connections(settings, client, port), _crowd(client, port)]
         with daemon(None) as bare, Client(bare) as plain:
             rows += [_idle(settings, client, plain), _idle_processor(settings, path, bare)]
     return rows
 
 
+def measure_rate(settings: FigureSettings) -> Sequence[Row]:
+    """The first two rows."""
+    try:
+        check()
+    except LeewardError as error:
+        return [missing(_WORDS, 0.8, str(error), at_most=False)]
+    with _server() as port, _policy(port) as options, daemon(None, *options) as path, Client(path) as client:
+        return _throughput(settings, client, port)
+
+
 @contextlib.contextmanager
-def _server() -> Iterator[int]:
-    with subprocess.Popen([sys.executable, "-I", "-S", "-c", _SERVER], stdout=subprocess.PIPE) as process:
+def _server(code: str = _SERVER, *arguments: str) -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code, *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             yield int(process.stdout.readline())
@@ -141,22 +172,28 @@ def _outside(code: str, port: int) -> list[float]:
     return [float(each) for each in json.loads(got.stdout)]
 
 
-def _in_turn(settings: FigureSettings, client: Client, code: str, port: int,
-             rounds: int) -> tuple[list[list[float]], ...]:
-    ours, outside = [], []
+def _in_turn(settings: FigureSettings, client: Client, code: str, port: int, rounds: int,
+             *others: int) -> tuple[list[list[float]], ...]:
+    """Seconds of the client inside, of the same one outside, and there by each of the ports *others*."""
+    found: tuple[list[list[float]], ...] = tuple([] for _ in range(2 + len(others)))
     _inside(client, code, port)
     for _ in range(settings.some(rounds)):
-        ours.append(_inside(client, code, port))
-        outside.append(_outside(code, port))
-    return ours, outside
+        found[0].append(_inside(client, code, port))
+        for seconds, each in zip(found[1:], (port, *others), strict=True):
+            seconds.append(_outside(code, each))
+    return found
 
 
-def _throughput(settings: FigureSettings, client: Client, port: int) -> Row:
-    ours, outside = _in_turn(settings, client, _TAKE, port, 10)
-    rates = [[_BYTES / seconds / 1e6 for (seconds,) in each] for each in (ours, outside)]
-    return Row(_WORDS, quotient(rates[0], rates[1]), "x", 0.8, at_most=False,
-               measured=[times("through the broker", ours), times("without it", outside)],
-               note=f"medians of {percentile(rates[0], 50):.0f} and {percentile(rates[1], 50):.0f} MB/s")
+def _throughput(settings: FigureSettings, client: Client, port: int) -> Sequence[Row]:
+    with _server(_RELAY, str(port)) as relay:
+        ours, outside, relayed = _in_turn(settings, client, _TAKE, port, 10, relay)
+    rates = [[_BYTES / seconds / 1e6 for (seconds,) in each] for each in (ours, outside, relayed)]
+    medians = [f"{percentile(each, 50):.0f}" for each in rates]
+    return [Row(_WORDS, quotient(rates[0], rates[1]), "x", 0.8, at_most=False,
+                measured=[times("through the broker", ours), times("without it", outside)],
+                note=f"medians of {medians[0]} and {medians[1]} MB/s"),
+            Row("the same by a process outside that does nothing but splice(2): the floor", quotient(rates[2], rates[1]), "x",
+                None, measured=[times("by splice(2) alone", relayed)], note=f"a median of {medians[2]} MB/s")]
 
 
 def _connections(settings: FigureSettings, client: Client, port: int) -> Row:

@@ -81,26 +81,29 @@ def _opened(store: Images, settings: FigureSettings) -> Iterator[Row]:
     config = Path(store.folder, "config.toml")
     config.write_text(_CONFIG.format(store=store.folder, boxes=_BOXES, most=2 * _BOXES))
     config.chmod(0o600)
-    opened = dict[str, float]()
-    for profile, target in (("plain", None), ("armed", 100), ("cold", None)):
-        seconds, each, wrong = list[float](), list[float](), list[str]()
-        for _ in range(settings.some(4)):
+    seconds, each = (dict[str, list[float]]((name, []) for name in ("plain", "armed", "cold")) for _ in range(2))
+    wrong = list[str]()
+    for _ in range(settings.some(4)):
+        for profile in seconds:  # in turn, so that what else the machine does is in all of them
             with (daemon(None, "--config", str(config)) as path,
                   contextlib.closing(live.SandboxConnection(path, profile=profile)) as connection):
                 connection.ask("sandbox_kill", sandbox=connection.open())  # its pool begins
                 live.rest(connection, daemon_pid(path))
                 found = live.at_once(connection, daemon_pid(path), _BOXES, wrong)
-            seconds.append(found["open ms in all"])
-            each.append((found["MiB"] - found["MiB before"]) / _BOXES)
-        opened[profile] = round(percentile(seconds, 50))
-        if profile == "plain":
-            continue
-        yield Row(f"{_BOXES} sandboxes on one image of 600 MB opened, one after the other, {profile}", opened[profile], "ms",
-                  target, measured=[spread("sandbox_open", "ms", seconds, 1)],
-                  note=f"{_BOXES if target else 1} workers armed; {opened['plain']:g} ms without an image, all armed"
-                       + "".join(f"; {one}" for one in wrong))
-        yield Row(f"memory of each after its first command, {profile}", round(percentile(each, 50), 2), "MiB",
-                  None if target else 1.5, note="shares of pages, without the kernel's")
+            seconds[profile].append(found["open ms in all"])
+            each[profile].append((found["MiB"] - found["MiB before"]) / _BOXES)
+    middle = {name: percentile(values, 50) for name, values in seconds.items()}
+    for profile, armed, target in (("plain", _BOXES, None), ("armed", _BOXES, 100), ("cold", 1, None)):
+        on = "without an image" if profile == "plain" else "on one image of 600 MB"
+        yield Row(f"{_BOXES} sandboxes {on} opened, one after the other, {profile}", round(middle[profile]), "ms", target,
+                  measured=[spread("sandbox_open", "ms", seconds[profile], 1)],
+                  note=f"{armed} workers armed" + "".join(f"; {one}" for one in wrong))
+    yield Row("an opening with an image, beyond one without, both armed",
+              round((middle["armed"] - middle["plain"]) / _BOXES, 1), "ms", 2)
+    memory = {name: percentile(values, 50) for name, values in each.items()}
+    yield Row("memory of a sandbox with an image after its first command, beyond one without",
+              round(memory["armed"] - memory["plain"], 2), "MiB", 1.5,
+              note=f"shares of pages, without the kernel's: {memory['armed']:.2f} and {memory['plain']:.2f}")
 
 
 def _imported(store: Images, folder: str, settings: FigureSettings) -> Row:

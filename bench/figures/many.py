@@ -19,27 +19,76 @@ from functools import partial
 from bench import sandboxes as live
 from bench import verdicts
 from bench.figures import egress, jobs, sandboxes
-from bench.figures.row import FigureSettings, Row, compared, in_turn, missing, quotient, spread
+from bench.figures.row import FigureSettings, Row, absolute, compared, in_turn, missing, quotient, spread
 from leeward import AsyncSandbox
 from leeward.client.blocking import Client
 from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError
+from leeward_cli.bench import floors
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.floors import CODE, CalledSubject
 from leeward_cli.bench.ours import daemon, daemon_pid, fresh, good
+from leeward_cli.bench.rounds import GAP_S, row
 
-_SLEEPERS, _BURST, _DENSE, _FILES = 200, 100, 50, 1000
+_SLEEPERS, _BURST, _DENSE, _FILES, _BRANCHES = 200, 100, 50, 1000, 100
+_STATE = "state = [bytes(4000) for _ in range(50_000)]"
+#: For each line of standard input as many forks of an interpreter with that state, one after the other.
+_FORKS = f"""
+import os, sys, time
+{_STATE}
+for _ in sys.stdin:
+    start = time.perf_counter()
+    for _ in range({_BRANCHES}):
+        read, write = os.pipe()
+        if not os.fork():
+            exec("len(state)")
+            os.write(write, b"x")
+            os._exit(0)
+        os.read(read, 1)
+        os.close(read)
+        os.close(write)
+        os.wait()
+    print(time.perf_counter() - start, flush=True)
+"""
+#: Seconds of each of some programs, in turn, 5 ms apart.
+_SPAWN = """
+import os, time
+def spawned(count):
+    seconds = []
+    for _ in range(count):
+        time.sleep(0.005)
+        start = time.perf_counter()
+        os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
+        seconds.append(time.perf_counter() - start)
+    return seconds
+"""
 #: Programs whose verdicts are compared in a round, two of each kind; bench/verdicts.py takes 2,000.
 _VERDICTS = 2 * len(verdicts.KINDS)
-#: Run where no controller can be seen, and where they can: fresh jobs and turns of a session, by line of standard input.
+#: Seconds in which tar unpacks and packs the files, once it has packed them.
+_TAR = """
+import os, shutil, time
+def tar(*arguments):
+    start = time.perf_counter()
+    assert not os.waitpid(os.posix_spawn("/bin/tar", ["tar", *arguments], {}), 0)[1]
+    return time.perf_counter() - start
+def tars():
+    tar("cf", "/tmp/many.tar", "-C", "/workspace/many", ".")
+    shutil.rmtree("/tmp/many", ignore_errors=True)
+    os.mkdir("/tmp/many")
+    return [tar("xf", "/tmp/many.tar", "-C", "/tmp/many"), tar("cf", "/tmp/many.tar", "-C", "/tmp/many", ".")]
+"""
+#: Run where no controller can be seen, and where they can: each kind of call, by line of standard input.
 _SIDE = """
 import json, sys
 from leeward.client.blocking import Client
+from leeward.client.sandbox import Sandbox
 from leeward_cli.bench.floors import CODE
 from leeward_cli.bench.ours import armed, daemon
 from leeward_cli.bench.rounds import row
-with daemon(None) as path, Client(path) as client, client.session() as session:
-    calls = {"fresh": lambda: client.execute(CODE), "turn": lambda: session.execute(CODE)}
+with (daemon(None) as path, Client(path) as client, client.session() as session, Sandbox(socket=path) as box,
+      box.kernel() as kernel):
+    calls = {"fresh": lambda: client.execute(CODE), "turn": lambda: session.execute(CODE),
+             "kernel": lambda: kernel.execute(CODE), "execute": lambda: box.execute(CODE)}
     armed(path, 1)
     print("ready", flush=True)
     for line in sys.stdin:
@@ -50,8 +99,8 @@ _HIDDEN = ["unshare", "--mount", "--propagation", "private", "sh", "-c", 'umount
 
 
 def measure(settings: FigureSettings) -> Sequence[Row]:
-    return [*_jobs(settings), *_verdicts(), *_sandboxes(settings), *_kernels(settings), *_files(settings),
-            *_uncounted(settings), *jobs.measure_rates(settings), *egress.measure(settings)[:1]]
+    return [*_jobs(settings), *_verdicts(), *_sandboxes(settings), *_floors(settings), *_kernels(settings), *_files(settings),
+            *_uncounted(settings), *jobs.measure_rates(settings), *egress.measure_rate(settings)]
 
 
 def _jobs(settings: FigureSettings) -> Sequence[Row]:
@@ -92,40 +141,66 @@ def _roomy(count: int) -> Iterator[str]:
             yield path
 
 
-async def _burst(path: str) -> float:
+async def _burst(path: str) -> tuple[float, float]:
+    """Seconds until all have answered, and of processor time for each: the client's, the daemon's, all its processes'."""
     async def use() -> None:
         async with AsyncSandbox(socket=path) as box:
-            good(await box.run(["true"]))
+            programs.append(good(await box.run(["true"])).cpu_time)
             used.append(time.perf_counter())
             await asyncio.wait_for(all_used.wait(), 60)
 
     async def watch() -> None:
         while len(used) < _BURST:
             await asyncio.sleep(0.001)
+        spent.append(time.process_time() + live.spent(pid))
         all_used.set()
 
-    used: list[float] = []
+    used, programs, pid = list[float](), list[float](), daemon_pid(path)
     all_used = asyncio.Event()
-    start = time.perf_counter()
+    spent, start = [time.process_time() + live.spent(pid)], time.perf_counter()
     await asyncio.gather(watch(), *(use() for _ in range(_BURST)))
-    return max(used) - start
+    return max(used) - start, (spent[1] - spent[0] + sum(programs)) / _BURST
+
+
+def _bare(program: str, count: int) -> tuple[float, float, float]:
+    """The same of sandboxes as barely as they can be made (floors.c), and the MiB of each."""
+    start = time.perf_counter()
+    with subprocess.Popen([program, "boxes", str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bare:
+        assert bare.stdout is not None
+        spent = int(bare.stdout.readline()) / 1e6
+        return time.perf_counter() - start, spent / count, live.memory(bare.pid) / count
+
+
+def _floors(settings: FigureSettings) -> Sequence[Row]:
+    words = "the same of sandboxes as barely as they can be made, in C: namespaces, mounts, a filter, the program"
+    if settings.program is None:
+        return [missing(words, None, "there is no compiler")]
+    found = list(zip(*(_bare(settings.program, _BURST) for _ in range(settings.some(3))), strict=True))
+    return [Row(f"{what} {words}", round(percentile([scale * each for each in values], 50), digits), unit, None)
+            for what, unit, scale, digits, values in (("until all have run,", "ms", 1e3, 0, found[0]),
+                                                      ("processor time,", "ms", 1e3, 2, found[1]),
+                                                      ("memory,", "MiB", 1, 2, found[2]))]
 
 
 def _sandboxes(settings: FigureSettings) -> Sequence[Row]:
     with _roomy(_BURST) as path:
-        seconds = [asyncio.run(_burst(path)) * 1e3 for _ in range(settings.some(3))]
+        seconds, spent = ([1e3 * each for each in values] for values in zip(
+            *(asyncio.run(_burst(path)) for _ in range(settings.some(3))), strict=True))
     with _roomy(_DENSE) as path, contextlib.closing(live.SandboxConnection(path)) as connection:
         pid, wrong = daemon_pid(path), list[str]()
         found = live.at_once(connection, pid, _DENSE, wrong)
     each = (found["MiB"] - found["MiB before"]) / _DENSE
     return [Row(f"{_BURST} sandboxes opened at once, each having run a command", round(percentile(seconds, 50)), "ms", 400,
                 measured=[spread("AsyncSandbox", "ms", seconds, 0)]),
+            Row("processor time of each, with the client's", round(percentile(spent, 50), 2), "ms", None,
+                measured=[spread("AsyncSandbox", "ms", spent, 2)]),
             Row("memory of a live sandbox after its first command", round(each, 2), "MiB", 1.2,
                 note=f"{_DENSE} of them; shares of pages, without the kernel's" + "".join(f"; {one}" for one in wrong))]
 
 
 def _kernels(settings: FigureSettings) -> Sequence[Row]:
-    with daemon(None) as path, Client(path) as client, Sandbox(socket=path) as box, box.kernel() as kernel:
+    with daemon(None) as path, Client(path) as client, Sandbox(socket=path) as box, box.kernel() as kernel, \
+            floors.fork() as fork:
         kernel.execute(CODE)
 
         def branch() -> None:
@@ -136,22 +211,66 @@ def _kernels(settings: FigureSettings) -> Sequence[Row]:
             good(box.execute(CODE))
 
         subjects = [fresh(client), CalledSubject("a branch, one call and its end", branch),
-                    CalledSubject("box.execute", execute)]
+                    CalledSubject("box.execute", execute), fork]
         found = in_turn(subjects, settings.some(20), 5)
-    job, branched, executed = (each.name for each in subjects)
-    milliseconds = [1e3 * each for some in found[branched] for each in some]
-    return [*sandboxes.calls(settings), compared("box.execute over a fresh job", found, executed, job, 2),
-            Row(branched, round(percentile(milliseconds, 50), 2), "ms", 1.5,
-                measured=[spread(branched, "ms", milliseconds, 2)])]
+    job, branched, executed, forked = (each.name for each in subjects)
+    return [*sandboxes.calls(settings), *_commands(settings), compared("box.execute over a fresh job", found, executed, job, 2),
+            absolute(branched, found[branched], "ms", 1.5, ""),
+            compared("the same over a bare fork of an interpreter with its answer: the floor", found, branched, forked, None),
+            *_large_branches(settings)]
+
+
+def _commands(settings: FigureSettings) -> Sequence[Row]:
+    """In the sandbox itself, without a client: its namespaces, its groups and its filter."""
+    found: dict[str, list[list[float]]] = {"box.run": [], "posix_spawn inside": []}
+    with daemon(None) as path, Sandbox(socket=path) as box, box.kernel() as kernel:
+        kernel.execute(_SPAWN)
+        for _ in range(settings.some(20)):
+            found["box.run"].append(row(lambda: good(box.run(["true"])), 10, GAP_S))
+            found["posix_spawn inside"].append(json.loads(good(kernel.execute("print(spawned(10))")).stdout))
+    return [absolute('box.run(["true"])', found["box.run"], "ms", 1.2, "the bar is for a host where posix_spawn takes 0.7"),
+            compared("the same over posix_spawn inside the sandbox: the floor", found, *found, None)]
+
+
+def _large_branches(settings: FigureSettings) -> Sequence[Row]:
+    """By one client, half of them at a time; beside as many forks of one interpreter, each with its answer, in turn."""
+    seconds: dict[str, list[float]] = {"ours": [], "forks": []}
+    with daemon(None) as path, Sandbox(socket=path, memory="2G", processes=128) as box, box.kernel() as kernel, \
+            subprocess.Popen([sys.executable, "-I", "-S", "-c", _FORKS], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE) as forks:
+        good(kernel.execute(_STATE))
+        assert forks.stdin is not None
+        assert forks.stdout is not None
+        for _ in range(settings.some(5)):
+            start = time.perf_counter()
+            for _ in range(2):
+                branches = [kernel.fork() for _ in range(_BRANCHES // 2)]
+                for each in branches:
+                    good(each.execute("len(state)", display=False))
+                for each in branches:
+                    each.close()
+            seconds["ours"].append(time.perf_counter() - start)
+            forks.stdin.write(b"\n")
+            forks.stdin.flush()
+            seconds["forks"].append(float(forks.stdout.readline()))
+        forks.stdin.close()
+    ours, floor = ([1e3 * each for each in values] for values in seconds.values())
+    return [Row(f"{_BRANCHES} branches of a state of 200 MB, each with a call and its end", round(percentile(ours, 50)), "ms", 300,
+                measured=[spread("kernel.fork", "ms", ours, 0)]),
+            Row("the same over as many bare forks with their answers, in turn: the floor", quotient(ours, floor), "x", None,
+                measured=[spread("os.fork", "ms", floor, 0)])]
 
 
 def _files(settings: FigureSettings) -> Sequence[Row]:
-    """Beside a tar outside, both on a tmpfs, each file new."""
+    """Beside a tar outside, both on a tmpfs, each file new; and beside one in the sandbox, without a client."""
     many = {f"many/{number % 20}/{number}": bytes(1024) for number in range(_FILES)}
     found: dict[str, list[list[float]]] = {name: [] for name in ("write_many", "tar x", "read_many", "tar c")}
-    with daemon(None) as path, Sandbox(socket=path) as box, tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+    inside: dict[str, list[list[float]]] = {"tar x inside": [], "tar c inside": []}
+    with (daemon(None) as path, Sandbox(socket=path) as box, box.kernel() as kernel,
+          tempfile.TemporaryDirectory(dir="/dev/shm") as folder):
         box.files.write_many(many)
         box.files.export_tar("many", f"{folder}/many.tar")
+        kernel.execute(_TAR)
         unpack, pack = (["tar", how, f"{folder}/many.tar", "-C", f"{folder}/many", *more] for how, more in (
             ("xf", ()), ("cf", ("."))))
         for _ in range(settings.some(20)):
@@ -165,13 +284,20 @@ def _files(settings: FigureSettings) -> Sequence[Row]:
                 start = time.perf_counter()
                 call()
                 found[name].append([time.perf_counter() - start])
-    return [compared(f"{_FILES:,} files of 1 KiB by files.{ours} over {theirs} outside", found, ours, theirs, 2)
-            for ours, theirs in (("write_many", "tar x"), ("read_many", "tar c"))]
+            for name, seconds in zip(inside, json.loads(good(kernel.execute("print(tars())")).stdout), strict=True):
+                inside[name].append([seconds])
+    pairs = tuple(zip(("write_many", "read_many"), ("tar x", "tar c"), strict=True))
+    return [*(compared(f"{_FILES:,} files of 1 KiB by files.{ours} over {theirs} outside", found, ours, theirs, 2)
+              for ours, theirs in pairs),
+            *(compared(f"the same by {theirs} in the sandbox, without a client, over {theirs} outside: the floor",
+                       {**found, **inside}, f"{theirs} inside", theirs, None) for _, theirs in pairs)]
 
 
 def _uncounted(settings: FigureSettings) -> Sequence[Row]:
     words = {("fresh", 20, 0.02): "a fresh job where no controller counts, over one where they do, 20 ms between calls",
-             ("turn", 20, 0.005): "a job in a session, the same, 5 ms", ("turn", 200, 0.0): "the same without a pause"}
+             ("turn", 20, 0.005): "a job in a session, the same, 5 ms", ("turn", 200, 0.0): "the same without a pause",
+             ("kernel", 20, 0.005): "a kernel's call, the same, 5 ms",
+             ("execute", 20, 0.005): "box.execute, the same, 5 ms"}
     if os.geteuid() or shutil.which("unshare") is None:
         return [missing(each, 1.15, "it takes root to hide the controllers") for each in words.values()]
     sides = [subprocess.Popen([*hidden, sys.executable, "-P", "-c", _SIDE], stdin=subprocess.PIPE,

@@ -2,9 +2,10 @@
 What `leeward serve` costs over the client: a program, a cell, a sandbox with its first command; programs in a second; a
 program beside another tenant's, and calls beside many connections that are idle.
 
-The requests are E2B's, SandboxFusion's and Jupyter's over one connection that stays open; E2B's own client takes some
-milliseconds more for itself. Everything runs on the same processors. LEEWARD_BENCH_SANDBOXFUSION is the URL of
-SandboxFusion's own server, if there is one to compare with: its turns and these are of one run.
+The requests are E2B's, SandboxFusion's and Jupyter's over one connection that stays open; and E2B's own client as it is
+makes sandboxes with a first command, if there is its environment. Everything runs on the same processors.
+LEEWARD_BENCH_SANDBOXFUSION is the URL of SandboxFusion's own server, if there is one to compare with: its turns and these
+are of one run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,9 +41,20 @@ from leeward_cli.bench.spent import clock, spent
 #: Programs of a turn for the rate, and connections at once; connections of a flood; those that are idle.
 _PROGRAMS, _CALLERS, _FLOOD, _IDLE = 400, 4, 32, 2000
 _NOTHING = "a call that does nothing"
-#: Programs of a turn with SandboxFusion's own server.
-_THEIRS = 60
+#: Programs of a turn with SandboxFusion's own server; sandboxes of E2B's client that don't count.
+_THEIRS, _WARM = 60, 5
 _FRAME = json.dumps({"process": {"cmd": "/bin/true"}}).encode()
+#: E2B's own client for Python, and what it does for each line: a sandbox with its first command, and then its end.
+_SDK, _SDK_PYTHON = """
+import sys
+from e2b import Sandbox
+for _ in sys.stdin:
+    box = Sandbox.create()
+    assert box.commands.run("echo hi").stdout == "hi\\n"
+    print(flush=True)
+    box.kill()
+    print(flush=True)
+""", Path(__file__).parents[2] / ".venv-client-e2b/bin/python"
 
 
 class _Served:
@@ -161,6 +174,7 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
                 *over("a cell by E2B's /execute", "a cell by the client", 3.0),
                 *over("a cell by Jupyter's WebSocket", "a cell by the client", 3.0),
                 *over("a sandbox and a command by E2B's calls", "a sandbox and a command by the client", 8.0),
+                _by_its_client(server, path, settings.some(40)),
                 *_rates(server, path, settings.some(5)), *_beside_its_own(server, settings.some(5)),
                 _beside_flood(server, settings.some(10)), _beside_idle(server)]
 
@@ -183,6 +197,34 @@ def _over(found: Found, spending: Mapping[str, Sequence[float]], over: str, unde
                 note="the difference of the medians"),
             Row(f"{over}, over the client, by processor time", round(own[0] - own[1], 2), "ms", target,
                 note=f"of server and caller, and not of the daemon: {own[0]:.2f}, and {own[1]:.2f} by the client")]
+
+
+def _by_its_client(server: _Server, path: str, turns: int) -> Row:
+    """A sandbox and its first command by E2B's own client, over the same by leeward's; each ends before the next begins."""
+    words = "a sandbox and its first command by E2B's own client, over the client"
+    if not _SDK_PYTHON.exists():
+        return Row(words, None, "ms", 8.0, note="not measured: .venv-client-e2b isn't there")
+    env = {**os.environ, "E2B_API_URL": server.url, "E2B_SANDBOX_URL": server.url, "E2B_API_KEY": server.tokens[0]}
+    theirs, ours = list[float](), list[float]()
+    with subprocess.Popen([_SDK_PYTHON, "-W", "ignore", "-c", _SDK], env=env, text=True, bufsize=1, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(turns + _WARM):
+            began = time.perf_counter()
+            process.stdin.write("\n")
+            if not process.stdout.readline():
+                raise LeewardError("bench: E2B's client has failed")
+            theirs.append(time.perf_counter() - began)
+            process.stdout.readline()
+            began = time.perf_counter()
+            with Sandbox(socket=path, profile="workdir") as box:
+                good(box.run(["/bin/bash", "-l", "-c", "echo hi"]))
+                ours.append(time.perf_counter() - began)
+        process.stdin.close()
+    middle = [1e3 * percentile(each[_WARM:], 50) for each in (theirs, ours)]
+    return Row(words, round(middle[0] - middle[1], 2), "ms", 8.0, note="the difference of the medians",
+               measured=[times("its client", [theirs[_WARM:]]), times("the client", [ours[_WARM:]])])
 
 
 @contextlib.contextmanager

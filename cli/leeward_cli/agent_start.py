@@ -49,7 +49,7 @@ _MOST_S = 366 * 86400
 
 
 def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | None, debug: bool, overlay: bool,
-          applied: bool | None, approved: bool, profile: str, rebuild: bool, unrestricted_network: bool,
+          applied: bool | None, approved: bool, profile: str, image: str, rebuild: bool, unrestricted_network: bool,
           dump_network_access: str | None, libraries: tuple[str, ...], ports: tuple[tuple[int, int], ...],
           persist: bool, egress: str, trust_project: bool,
           timeout: float | None, memory: str, terminal: bool | None, raw: bool) -> int:
@@ -64,14 +64,14 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
         raise UsageError("--timeout is a number of seconds, at most a year")
     if applied is not None and not overlay:
         raise UsageError("--apply and --no-apply need --overlay")
-    if approved and (overlay or profile):
-        raise UsageError("--approved has a copy and a profile of its own: it takes neither --overlay nor --profile")
+    if approved and (overlay or profile or image):
+        raise UsageError("--approved has a copy and a profile of its own: it takes no --overlay, --profile and --image")
     try:
         parse_size(memory or "1")
     except ValueError as error:
         raise UsageError(f"--memory: {error}") from None
     options = (arguments, debug, overlay or approved, unrestricted_network, tuple(map(library_of, libraries)), memory,
-               egress, "approved" if approved else profile, persist, approved or _may_ask())
+               egress, "approved" if approved else profile, persist, approved or _may_ask(), image)
     dump = None if dump_network_access is None else _NamesFile(dump_network_access)
     with agent_ends.ending_by_signals() as ignore, dump or contextlib.nullcontext():
         try:
@@ -153,14 +153,14 @@ def library_of(text: str) -> LibraryFolder:
         raise UsageError(f"--library {text!a:.200}: {error}") from None
 
 
-def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> AgentProgram | None:
-    """The agent's program on this host, if it has one; BadRequest if it is missing, or where agents have *written*."""
+def program_of(definition: AgentDefinition, written: Sequence[str] = (), *, in_image: bool = False) -> AgentProgram | None:
+    """The agent's program, if it has one, as `find`; BadRequest if it is missing, or where agents have *written*."""
     if not definition.command:
         return None
     from leeward.apps.agents.request import shown_programs
 
     found = find(os.path.expanduser(definition.command[0]), os.environ, written,
-                 shown_programs(definition, written, os.environ))
+                 shown_programs(definition, written, os.environ), in_image=in_image)
     if found is None:
         how = definition.install.command or definition.install.page
         raise BadRequest(f"{definition.name}: {quoted(definition.command[0])} is not installed, or not in PATH"
@@ -182,7 +182,7 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
     for line in (*settings.warnings, *hiding.warnings):
         complain(line)
     program = None if options.debug and not definition.command else program_of(
-        definition, written_by(definition, settings, options, project, os.environ))
+        definition, written_by(definition, settings, options, project, os.environ), in_image=bool(options.image))
     layer = _layer(settings, options, rebuild, socket)
     if layer is not None:
         held.callback(layer.close)
@@ -213,6 +213,9 @@ def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket
     if not settings.dependencies:
         if rebuild:
             raise UsageError("--rebuild: the settings have no `dependencies`")
+        return None
+    if options.image:
+        complain("the `dependencies` of the settings are packages for this host, and don't go into an image")
         return None
     from leeward.apps.agents.layers import Layers
 

@@ -56,6 +56,7 @@ def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> li
 @click.option("--approved", is_flag=True, help="Work on a copy in the profile `approved`: a person decides what leaves"
                                                " it, by `leeward approvals`.")
 @click.option("--profile", metavar="NAME", default="", help="Another profile than `agent`, based on it.")
+@click.option("--image", metavar="NAME", default="", help="An image for the root file system, instead of the host's /usr.")
 @click.option("--rebuild", is_flag=True, help="Fetch and unpack the packages of `dependencies` again.")
 @click.option("--unrestricted-network", is_flag=True, help="Allow all public hosts, instead of only the agent's own.")
 @click.option("--dump-network-access", metavar="FILE", help="Write the names that were allowed and denied to FILE.")

@@ -99,6 +99,8 @@ def check_reachable() -> None:
 def install(place: Place, group: str = "") -> list[Path]:
     """Write, enable and start the units; if that fails they are removed again. Returns their paths."""
     command = program()
+    if place.live:
+        place.manager("show-environment")  # whoever has no systemd needs no cure of anything else
     if not place.user:
         check_reachable()
     texts = units(Installation(place.user, command, group))

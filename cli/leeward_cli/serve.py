@@ -66,8 +66,8 @@ def serve(hosts: tuple[str, ...], origins: tuple[str, ...], socket: str | None, 
     Serve sandboxes and jobs by HTTP, to clients of other people's, in the foreground, until SIGTERM or Ctrl-C.
 
     A FACE is what they speak: `e2b`, for E2B's clients, `run-code`, for those of SandboxFusion, `mcp`, for models,
-    `jupyter`, for those of kernels, or `leeward`, for its own on other machines; with `ports` servers in sandboxes are
-    reached as well. Each caller needs a token, which `leeward serve token create` makes.
+    `jupyter`, for those of kernels, `opensandbox`, for OpenSandbox's SDK, or `leeward`, for its own on other machines; with
+    `ports` servers in sandboxes are reached as well. Each caller needs a token, which `leeward serve token create` makes.
     """
     if not names:
         return 0  # a command of `token`

@@ -8,7 +8,7 @@ from typing import Any
 from leeward._native._shim import ffi, lib
 from leeward._native.snapshot import MemorySnapshot
 from leeward._native.spawn import Clone
-from leeward._native.steps import Cell, Table
+from leeward._native.steps import Cell, Table, refusal
 from leeward.base.dataclass import dataclass
 from leeward.errors import KernelRefusal
 
@@ -109,6 +109,42 @@ class Kept:
         self.paths[0].beginning = self.beginning
 
 
+class Settling:
+    """
+    What a keeper does in C before it serves, laid out in the zygote: *table*, whose steps from *aside* to before *last* are
+    taken in a pid namespace of their own, with its end of the control channel in the cell *channel*. They leave the ruleset
+    of the inits in *ruleset*, if there is one.
+    """
+
+    def __init__(self, table: Table, aside: int, last: int, channel: Cell, ruleset: Cell | None, kept: Kept) -> None:
+        self.table, self._kept, self.over = table, kept, False
+        steps, count = table.rows
+        self.how = ffi.new("struct lw_settling *", {"steps": steps, "aside": aside, "last": last, "count": count})
+        self.how.channel = table.address(channel)
+        if ruleset is not None:
+            self.how.ruleset = table.address(ruleset)
+
+    def serve(self, channel: int, flags: Clone | int) -> Born | KernelRefusal | None:
+        """
+        In the zygote: make keepers in new namespaces for the daemon at *channel*, until it is gone: None. In a job as
+        `keep`; in a keeper a KernelRefusal if it couldn't settle, and `over` is set if it has served. KernelRefusal if *channel*
+        broke. Linux 5.7.
+        """
+        kept = self._kept
+        if kept.snapshot is not None:
+            self.how.map = ffi.addressof(kept.snapshot.taken, "map")
+        ret = lib.lw_make_keepers(channel, flags, self.how, kept.how, kept.paths, kept.born)
+        self.over = ret == lib.LW_OVER
+        if ret == lib.LW_UNSETTLED:
+            return refusal(self.table.steps[self.how.done], int(self.how.result))
+        return None if self.over else _kept_as(ret, kept)
+
+    @property
+    def channel(self) -> int:
+        """In a keeper: its end of its control channel."""
+        return int(self.how.channel[0])
+
+
 def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
     """
     Make runners for the daemon until it is gone (None), under a Landlock *ruleset* for the inits, or -1. In a job: how
@@ -119,7 +155,10 @@ def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
     interpreter while it is in this call. `inside.reseeding` runs the hooks of os.register_at_fork. docs/decisions/0010
     """
     kept.how.ruleset = ruleset
-    ret = lib.lw_keep(channel, kept.how, kept.paths, kept.born)
+    return _kept_as(lib.lw_keep(channel, kept.how, kept.paths, kept.born), kept)
+
+
+def _kept_as(ret: int, kept: Kept) -> Born | None:
     if ret == 1:
         born = kept.born
         if born.begun:

@@ -118,6 +118,7 @@ class Offer:
     session: int = 0  # or the session,
     stream: int = -1  # and the stream, for which the runner is reserved
     shows: bool = False  # jobs of the session may display things
+    once: bool = False   # the session's runner takes one job, as a fresh one does
     watch: JobWatch | None = None  # in place of `peak`, `oom` and `forks`, where no controller counts
 
 
@@ -264,7 +265,7 @@ def _given(offer: Offer) -> Any:
         offer.number, offer.job, offer.reply, offer.out, offer.err, (time.fd, time.key.encode()),
         (peak.fd, peak.key.encode()), (oom.fd, oom.key.encode()), (forks.fd, forks.key.encode()),
         offer.time_unit, offer.time_before, offer.oom_before, offer.forks_before, offer.supervisor, offer.denials,
-        offer.denials_before, offer.session, offer.stream, offer.shows, _watch(offer.watch)])
+        offer.denials_before, offer.session, offer.stream, offer.shows, offer.once, _watch(offer.watch)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,9 @@ Source:    clone(2), pidfd_open(2), set_tid_address(2), get_robust_list(2); Linu
 from __future__ import annotations
 
 import enum
+import os
+import sys
+from collections.abc import Sequence
 
 from leeward._native._shim import ffi, lib
 from leeward.errors import KernelRefusal
@@ -49,3 +52,16 @@ def twin(flags: Clone | int = 0, cgroup: int = -1) -> tuple[int, int]:
     if pid < 0:
         raise KernelRefusal("clone3", f"flags={Clone(flags)!r}, cgroup={cgroup}", -pid)
     return pid, pidfd[0]
+
+
+def branch(ends: Sequence[int], places: Sequence[int], word: bytes) -> int:
+    """
+    Fork a process whose parent has ended, with CPython's functions around a fork; other threads may run. Returns 0 in it:
+    it leads a session, has *ends* at *places*, of which the last two are inherited by programs, and has sent *word* on the
+    first; its pid in the caller, who closes *ends*. OSError.
+    """
+    sys.audit("os.fork")
+    made = int(lib.lw_branch(ends, places, word[0]))
+    if made < 0:
+        raise OSError(-made, os.strerror(-made))
+    return made

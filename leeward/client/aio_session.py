@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 from leeward.client.conversation import answered
 from leeward.client.options import TurnOptions, arrivals_of, arrived, awaited_by, turn_fields
 from leeward.client.results import result_of
+from leeward.client.session_snapshots import NoSnapshots
 from leeward.errors import DaemonError, NoAnswer, quoted
 from leeward.spec.outcome import Result
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _CLOSE_S = 5.0
 
 
-class AsyncSession:
+class AsyncSession(NoSnapshots):
     """
     A process in the sandbox that keeps its state between jobs, opened by AsyncClient.session. Session describes the
     calls and their errors. Tasks may share a session; their jobs run one after the other, in the order of the calls.

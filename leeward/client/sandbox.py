@@ -347,7 +347,8 @@ class Sandbox(OverlayCalls):
         return self._execute(0, code, options)
 
     def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
-        if kernel and options.keys() == {"display"} and isinstance(code, (str, bytes)):  # a kernel's common case
+        plain = options.keys() == {"display"} if kernel else not options
+        if plain and isinstance(code, (str, bytes)):  # the common case
             key = self._named(), kernel, bool(options.get("display"))
             text = code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code
             return sandbox_calls.result(self._connections.execute_in_kernel(key, text))

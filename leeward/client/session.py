@@ -19,6 +19,7 @@ from leeward.client.connection import BlockingConnection
 from leeward.client.conversation import checked
 from leeward.client.options import TurnOptions, arrivals_of, arrived, served_by, turn_fields
 from leeward.client.results import result_of
+from leeward.client.session_snapshots import NoSnapshots
 from leeward.errors import DaemonAway, DaemonError
 from leeward.spec.outcome import Result
 from leeward.wire.replies import Reply
@@ -47,7 +48,7 @@ class _SessionConnection(BlockingConnection):
             raise (error if error.may_have_run else away(self.path, "it ended the session's connection")) from None
 
 
-class Session:
+class Session(NoSnapshots):
     """
     A process in a sandbox that keeps its state between jobs: variables, imports, files, threads.
 

@@ -28,6 +28,8 @@ _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _HOME, _FILE, _FOLDER = "home.0", "hidden.0", "hidden.1"
 #: Times that a name is opened to be covered; the client hides its folder, or ends the agent, where that isn't enough.
 _TRIES = 100
+#: Bytes of an image's file of users that is added to, at most.
+_MOST_ACCOUNTS = 1 << 20
 
 #: Targets of mounts, each with device and inode of what is mounted there; None where these aren't known.
 Tops = Mapping[str, tuple[int, int] | None]
@@ -38,17 +40,19 @@ class AgentHome:
     """
     Mounts the home folder at *path*: a new one, or the tree *kept*; and makes the mount points *targets* in it, with
     True for a file. *scratch*, a detached copy of the root of the scratch file system, is mounted where no process of the
-    sandbox reaches it; it stays the caller's, who may pass it to `hide_all`.
+    sandbox reaches it; it stays the caller's, who may pass it to `hide_all`. *in_image*: on the root of an image, where
+    *path* is a folder without links on the way.
     """
 
-    def __init__(self, scratch: int, path: str, targets: Mapping[str, bool], kept: int = -1) -> None:
-        self.scratch, self._path = scratch, path
+    def __init__(self, scratch: int, path: str, targets: Mapping[str, bool], kept: int = -1, *,
+                 in_image: bool = False) -> None:
+        self.scratch, self._path, self._in_image = scratch, path, in_image
         os.mkdir(_FOLDER, 0o555, dir_fd=scratch)
         os.close(os.open(_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o000, dir_fd=scratch))
         os.mkdir(_HOME, 0o700, dir_fd=scratch)
         os.makedirs(path, 0o755, exist_ok=True)
         # What the view shows below the path, such as an interpreter that the user has installed, is mounted again.
-        own = {each: native.copy(each) for each in _mounts_in(path)}
+        own = {} if in_image else {each: native.copy(each) for each in _mounts_in(path)}
         native.move_mount(scratch, path)  # below the home's own mount, where no process reaches it
         if not native.sets_attributes():  # programs may run when copies of these are attached
             for name in (_FILE, _FOLDER):
@@ -94,13 +98,34 @@ class AgentHome:
                 pass
 
     def put(self, texts: Iterable[tuple[str, bytes]]) -> None:
-        """Mount files with these contents on their paths, in place of the view's files."""
+        """Mount files with these contents on their paths, in place of the view's files; in an image add them to its own."""
         for number, (path, content) in enumerate(texts):
+            if self._in_image:
+                _add_account(path, content)
+                continue
             name = f"text.{number}"
             fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=self.scratch)
             with open(fd, "wb") as file:
                 file.write(content)
             _attach(self.scratch, name, path, MountAttr.RDONLY)
+
+
+def _add_account(path: str, line: bytes) -> None:
+    """
+    Add a user or group to the image's file *path*, a name below /etc, unless it has one with this id; with another name
+    if that is taken. What is no file there, or a long one, stays as it is.
+    """
+    with contextlib.suppress(OSError), opened(os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+                                                      | os.O_CLOEXEC)) as fd:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_ACCOUNTS:
+            return
+        data = os.read(fd, _MOST_ACCOUNTS)
+        rows, (name, _, own, *_) = [row.split(b":") for row in data.splitlines()], line.split(b":")
+        if not any(row[2:3] == [own] for row in rows):
+            taken = any(row[0] == name for row in rows)
+            os.write(fd, (b"" if data.endswith(b"\n") or not data else b"\n") + (name + own if taken else name)
+                     + line[len(name):])
 
 
 def _mounts_in(folder: str) -> Iterator[str]:

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from leeward._native.job_pipes import Pipes
-from leeward._native.keeper_loop import Kept, Way, keep
+from leeward._native.keeper_loop import Born, Kept, Settling, Way, keep
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, returns
 from leeward.base.dataclass import dataclass
 from leeward.base.points import point
 from leeward.crossing import beside, birth, porter, runner, scout
 from leeward.crossing.birth import BIRTH, JOB, REPLY, Birth
-from leeward.errors import LeewardError
+from leeward.errors import KernelRefusal, LeewardError
 from leeward.inside import main as inside
 from leeward.isolation import backstage, egress_route, landlock, namespaces, privileges, template, terminals, watching
 from leeward.isolation.channel import Channel, receive_step, send_step
@@ -46,6 +46,17 @@ _template = point("mounts.template")(Template)
 @point("namespaces.runner")
 def _runner_namespaces() -> Clone:
     return Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
+
+
+@point("namespaces.keeper")
+def keepers_namespaces() -> Clone:
+    return Clone.NEWUSER | Clone.NEWNET | Clone.NEWNS
+
+
+@point("keeper.settles-in-c")
+def _settles_in_c() -> bool:
+    """Whether a keeper settles in C. Not if a test has taken a lock out of what it does in Python."""
+    return True
 
 
 @point("runner.begins-in-c")
@@ -79,6 +90,14 @@ def ways(plan: WorkerPlan) -> Ways:
                 porter.carried(plan), plan.warm)
 
 
+def whole(ways: Ways) -> Settling | None:
+    """What keepers settle by in C; None if a part of it is Python's."""
+    template = ways.settling
+    if not _settles_in_c() or template.is_late:
+        return None
+    return Settling(template.table, *template.aside, CHANNEL, RULESET if ways.landlocked else None, ways.kept)
+
+
 def begin_early(ways: Ways) -> None:
     """Lay out what a runner needs to begin in C, if runners can. Called in the zygote, when `inside` is ready."""
     renew = inside.begin_early(Pipes, JOB, REPLY) if _begins_in_c() and not ways.warm else None
@@ -102,11 +121,39 @@ def main(channel: int, ways: Ways) -> None:
         settling.open()
         settling.build()
     except (LeewardError, OSError) as error:
-        with contextlib.suppress(BrokenPipeError):  # the daemon is gone
-            Channel.adopt(channel).send(control.Failed(-1, "mounts", str(error)))
+        _tell(channel, error)
         return
+    _serve(ways, lambda: _keep(channel, settling.table.value(RULESET) if ways.landlocked else -1, ways.kept))
+
+
+def make_all(ways: Ways, whole: Settling, channel: int) -> None:
+    """In the zygote: make keepers, which settle by *whole*, for the daemon at *channel*. Returns when that is gone."""
+    why: KernelRefusal | None = None
+
+    def kept() -> Born | None:
+        nonlocal why
+        got = whole.serve(channel, keepers_namespaces())
+        if not isinstance(got, KernelRefusal):
+            return got
+        why = got
+        return None
+
+    _serve(ways, kept)
+    if why is not None:
+        _tell(whole.channel, why)
+    if why is not None or whole.over:  # this is a keeper
+        os._exit(0)
+
+
+def _tell(channel: int, error: Exception) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the daemon is gone
+        Channel.adopt(channel).send(control.Failed(-1, "mounts", str(error)))
+
+
+def _serve(ways: Ways, kept: Callable[[], Born | None]) -> None:
+    """Do in each job, which returns from *kept*, what comes next; return in the keeper, when the daemon is gone."""
     try:
-        born = _keep(channel, settling.table.value(RULESET) if ways.landlocked else -1, ways.kept)
+        born = kept()
         if born is ways.kept.begun:
             inside.serve_started(JOB, REPLY)
     except BaseException as error:  # interrupts are possible once a job has its frame
@@ -146,8 +193,8 @@ def settling(plan: WorkerPlan) -> Template:
                 returns(Call.SETRESUID, plan.uid, plan.uid, plan.uid),
                 # With an id that nobody has on the host: in root's network namespace the files would belong to root.
                 *(namespaces.small_queues_steps() if plan.watched and plan.loopback else []),
-                *(namespaces.low_ports_steps() if plan.low_ports else []),
-                *(watching.steps() if plan.bounds_watches else [])],
+                *(namespaces.low_ports_steps() if plan.low_ports else [])],
+        bounds=watching.steps if plan.bounds_watches else lambda _proc: (),
         after=[*landlock.hold_steps(plan.landlock, birth.held(plan)),  # before the egress has many descriptors
                *namespaces.loopback_steps(),
                *ways_out,  # before any job, and never closed here: no job gets one of their ports

@@ -112,7 +112,9 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
         inner = {target: is_file for target, is_file in inner.items()
                  if not any(target.startswith(f"{other}/") for other in inner)}  # a part of another has its place there
         kept = next((tree for row, tree in zip(rows, fds, strict=True) if row["target"] == home), -1)
-        made = home_folder.AgentHome(next(trees), home, inner, kept)
+        if carried.image:
+            _make_in_image(home, file=False)
+        made = home_folder.AgentHome(next(trees), home, inner, kept, in_image=carried.image)
         _allow(home, int(landlock.SCRATCH) & carried.handled)
         made.put(own["texts"])
     for number, (row, tree) in enumerate(zip(rows, fds, strict=True)):

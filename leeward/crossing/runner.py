@@ -13,7 +13,7 @@ import os
 from functools import partial
 from typing import NoReturn
 
-from leeward._native import privileges, state
+from leeward._native import privileges, spawn, state
 from leeward._native.job_pipes import Pipes
 from leeward._native.keeper_loop import Born
 from leeward._native.steps import refusal
@@ -37,7 +37,7 @@ def main(birth: Birth, born: Born, reports: tuple[bytes, bytes], *, rehearse: bo
     and of one beside it; *warm*: the daemon has sent the state to begin with, or that there is none.
     """
     layer, channel = "self-check", BIRTH
-    native = snapshots.Native(state.dump, state.load, state.KNOWN, partial(_begin, reports))
+    native = snapshots.Native(state.dump, state.load, state.KNOWN, partial(_begin, reports), spawn.branch)
     try:
         if born.done < len(birth.layers):
             layer, channel = _where(birth, born)

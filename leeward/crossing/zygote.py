@@ -20,8 +20,7 @@ import sys
 from collections.abc import Sequence
 
 from leeward._native import privileges
-from leeward._native.spawn import Clone, twin
-from leeward.base.points import point
+from leeward._native.spawn import twin
 from leeward.crossing import handlers, keeper, left_threads, scout, setup, snapshot
 from leeward.errors import LeewardError, PeerError
 from leeward.inside import image_python, reseeding
@@ -31,11 +30,6 @@ from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.spec.sandbox import FURTHER, TRUST
 from leeward.wire import control, records
-
-
-@point("namespaces.keeper")
-def _keeper_namespaces() -> Clone:
-    return Clone.NEWUSER | Clone.NEWNET | Clone.NEWNS
 
 
 def main(control_fd: int) -> None:
@@ -81,7 +75,11 @@ def main(control_fd: int) -> None:
     channel.send(control.Ready({"modules": str(len(sys.modules)), "snapshot": taken}), files)
     for fd in files:
         os.close(fd)  # before there is a keeper
-    KeeperSpawner(channel, ways).serve()
+    whole = keeper.whole(ways)
+    if whole is None:
+        KeeperSpawner(channel, ways).serve()
+    else:
+        keeper.make_all(ways, whole, channel.fileno())
 
 
 def warm_up(plan: ZygotePlan, channel: Channel) -> None:
@@ -132,7 +130,7 @@ def _hint(error: BaseException | None) -> str:
 
 
 class KeeperSpawner:
-    """Makes keepers on demand and reaps them."""
+    """Makes keepers on demand and reaps them, where a part of what they do first is Python's."""
 
     def __init__(self, channel: Channel, ways: keeper.Ways) -> None:
         self._channel = channel
@@ -171,7 +169,7 @@ class KeeperSpawner:
     def _make(self, message: control.MakeKeeper, fds: list[int]) -> None:
         end, *entry = fds
         into = entry.pop(0) if message.into else -1
-        pid, pidfd = twin(_keeper_namespaces(), into)
+        pid, pidfd = twin(keeper.keepers_namespaces(), into)
         if pid == 0:
             self._become_keeper(message, end, entry)
         self._keepers[pidfd] = pid

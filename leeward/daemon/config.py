@@ -84,6 +84,7 @@ class Config:
     sleep_size: int = 20 << 30
     images_folder: str = ""
     images_size: int = 20 << 30
+    images_shared: bool = False
     log_level: str = "info"
     log_json: bool = False
     log_jobs: bool = False

@@ -303,6 +303,8 @@ KEYS: dict[str, Key] = {
                                " ~/.local/share/leeward/images"),
     "images_size": Key(size(0), "bytes that these images may take together; beyond that `leeward image import` is"
                               " refused"),
+    "images_shared": Key(flag, "other users than the daemon's may name these images, whose files they can read then. The"
+                               " image of a profile is for all who use that", True),
     "log_level": Key(one_of(LOG_LEVELS), "debug, info, warning or error", True),
     "log_json": Key(flag, "log one JSON object a line, in place of text. If standard error is the journal, it gets"
                           " fields in any case", True),

@@ -30,7 +30,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from leeward.inside import (
@@ -79,7 +79,8 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
             program.take_environment(wire.read_variables(body))
             continue
         if body == wire.BRANCH:
-            if (end := _branch(doorway, job_fd, reply_fd)) is None:
+            snapshots.reap()
+            if (end := _branch(doorway, (job_fd, reply_fd), native)) is None:
                 me = os.getpid()
                 _next(read, job_fd, interrupts)  # the first frame of a session, which holds no job
                 continue
@@ -120,12 +121,13 @@ def _reply(reply_fd: int, end: program.End, wanted: workspace_files.Wanted = wor
         os._exit(end.exit_code or _LOST)
 
 
-def _branch(doorway: BranchSocket, job_fd: int, reply_fd: int) -> program.End | None:
+def _branch(doorway: BranchSocket, pipes: tuple[int, int], native: snapshots.Native) -> program.End | None:
     """Fork a branch. Returns None in the branch; here, the result."""
     me = os.getpid()
     try:
         program.flush()
-        if not doorway.fork(job_fd, reply_fd):
+        if made := doorway.fork(pipes, native.branch or _fork):
+            snapshots.leave(made)
             return program.IN_ORDER
         threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
         awaiting.separate()
@@ -288,52 +290,61 @@ class BranchSocket:
         """The descriptors that the daemon has sent: *count*, and up to so many *more*; OSError otherwise."""
         return received(self._door, count, more)
 
-    def fork(self, job_fd: int, reply_fd: int) -> bool:
+    def fork(self, pipes: tuple[int, int], fork: Callable[[Sequence[int], Sequence[int], bytes], int]) -> int:
         """
-        Make a branch, or raise OSError. True in the branch, whose own pipes then have the numbers *job_fd* and
-        *reply_fd*.
+        Make a branch, and return its number, or raise OSError. Returns 0 in the branch, whose own *pipes* then have the
+        same numbers.
         """
         ends = self.received(_ENDS)
-        gate_read, gate_write = os.pipe()
         try:
-            middle = os.fork()
-            if not middle:
-                _middle(gate_write)
-                self._become(ends, gate_read, job_fd, reply_fd)
-                return True
-            _, status = os.waitpid(middle, 0)
+            if made := fork(ends, (self._door, *pipes, _OUT, _ERR), wire.BRANCH_WORD):
+                return made
         finally:
-            for fd in (*ends, gate_read, gate_write):
+            for fd in ends:
                 with contextlib.suppress(OSError):  # the descriptor is closed already
                     os.close(fd)
-        if status:
-            raise OSError("a second fork failed")
-        return False
-
-    def _become(self, ends: list[int], gate: int, job_fd: int, reply_fd: int) -> None:
-        """In the branch: take the ends, and report."""
-        os.read(gate, 1)
-        os.setsid()
-        for source, target in zip(ends, (self._door, job_fd, reply_fd, _OUT, _ERR), strict=True):
-            os.dup2(source, target, inheritable=target in (_OUT, _ERR))
         door = _socket.socket(fileno=os.dup(self._door))
         try:
-            door.sendall(wire.BRANCH_WORD)
             if door.recv(1) != wire.BRANCH_WORD:
                 os._exit(0)  # the branch isn't wanted any more
             door.sendall(wire.BRANCH_WORD)
         finally:
             door.close()
+        return 0
 
 
-def _middle(gate: int) -> None:
-    """In the child: fork again, and exit. Returns in the grandchild."""
+def _fork(ends: Sequence[int], places: Sequence[int], word: bytes) -> int:
+    """As `_native.spawn.branch`, for an image's interpreter, by two forks."""
+    gate, open_gate = os.pipe()
+    number, told = os.pipe()
     try:
-        if os.fork():
+        between = os.fork()
+        if between:
+            if os.waitpid(between, 0)[1]:
+                raise OSError("a second fork failed")
+            return int(os.read(number, 32))
+        _go_on_without_parent(told)
+        os.close(open_gate)
+        os.read(gate, 1)
+    finally:
+        for fd in (gate, open_gate, number, told):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+    os.setsid()
+    for source, target in zip(ends, places, strict=True):
+        os.dup2(source, target, inheritable=target in (_OUT, _ERR))
+    _socket.socket(fileno=os.dup(places[0])).send(word)
+    return 0
+
+
+def _go_on_without_parent(told: int) -> None:
+    """In the child: fork again, write the number to *told*, and exit. Returns in the grandchild."""
+    try:
+        if number := os.fork():
+            os.write(told, b"%d" % number)
             os._exit(0)
     except OSError:
         os._exit(1)
-    os.close(gate)
 
 
 def received(door: int, count: int, more: int = 0) -> list[int]:

@@ -23,7 +23,7 @@ import stat
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import msgpack
@@ -48,20 +48,21 @@ _NUMBER = struct.Struct("q")
 _on_restore: list[Callable[[], object]] = []
 
 
-#: The processes that write states: whose, and their numbers.
-_writers: list[tuple[int, int]] = []
+#: The processes that write states, and branches: whose, and their numbers.
+_left: list[tuple[int, int]] = []
 
 
 class Native(NamedTuple):
     """
-    The two calls in C: _native/state.py. `begin` tells the daemon that a copy waits for its first frame, given the number
-    that was loaded with it, and returns its door or -1.
+    The calls in C: _native/state.py, and `branch` of _native/spawn.py. `begin` tells the daemon that a copy waits for its
+    first frame, given the number that was loaded with it, and returns its door or -1.
     """
 
     dump: Callable[[int, int, int, int, int, int], int]
     load: Callable[[int, int, int], NoReturn]
     known: bool  # whether this machine's processor is
     begin: Callable[[int], int]
+    branch: Callable[[Sequence[int], Sequence[int], bytes], int] | None = None
 
 
 def _none(*_: int) -> NoReturn:
@@ -239,7 +240,7 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
         os.waitpid(middle, 0)
         if not number:
             raise CantTake("a second fork failed")
-        _writers.append((os.getpid(), *_NUMBER.unpack(number)))
+        leave(*_NUMBER.unpack(number))
         if others := _threads():  # those that a library's hooks end before a fork are gone
             raise CantTake(f"threads of libraries run: {', '.join(others[:8])}")
         os.write(ends[1], _facts(lost))
@@ -252,19 +253,24 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
     return None
 
 
+def leave(number: int) -> None:
+    """Note that a child of ours has left the process *number*, which has no parent but the sandbox's init, or us."""
+    _left.append((os.getpid(), number))
+
+
 def reap(*, wait: bool = False) -> None:
     """
-    Reap the children that have written states, or *wait* for them: without groups a kernel adopts what its children
-    leave, and code of a job would find a child that it doesn't know.
+    Reap what `leave` has noted, or *wait* for it: without groups a kernel adopts what its children leave, and code of a job
+    would find a child that it doesn't know.
     """
-    for each in tuple(_writers):
+    for each in tuple(_left):
         parent, number = each
         try:
             if parent == os.getpid() and not os.waitpid(number, 0 if wait else os.WNOHANG)[0]:
                 continue
         except ChildProcessError:
             pass  # the sandbox's init has adopted it
-        _writers.remove(each)
+        _left.remove(each)
 
 
 def _close(fds: Iterable[int]) -> None:
@@ -299,7 +305,7 @@ def load(files: list[int], native: Native, word: int) -> NoReturn:
 
 def resume(taken: Taken) -> None:
     """In a copy: open its files, and renew what copies must not share. OSError with the name of a file that isn't there."""
-    _writers.clear()
+    _left.clear()
     threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
     os.chdir(taken.folder)
     _open_files(taken.files)

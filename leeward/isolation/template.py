@@ -30,7 +30,7 @@ import itertools
 import os
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from leeward._native import mounts as native
 from leeward._native.mounts import AT_FDCWD, MountAttr
@@ -115,12 +115,14 @@ class Template:
         before: steps to take when all sources are open.
         after: steps to take after pivot_root(2).
         written: cells that get descriptors of the files of `written_by_daemon`, open for writing, in that order.
+        bounds: returns steps that bound something by a detached mount of /proc, or by the host's, for None.
         layers: those of `layers`, of an image's root. If *view* says that they are handed to the keeper, their cells
             have descriptors after the steps *first*.
     """
 
     def __init__(self, view: View, first: Sequence[Step] = (), before: Sequence[Step] = (),
-                 after: Sequence[Step] = (), written: Sequence[Cell] = (), layers: Sequence[Source] = ()) -> None:
+                 after: Sequence[Step] = (), written: Sequence[Cell] = (), layers: Sequence[Source] = (),
+                 bounds: Callable[[Cell | None], Sequence[Step]] = lambda _proc: ()) -> None:
         opened = tuple(sources(view))
         here = (*opened, *layers)
         if view.root is None or not view.root.handed:
@@ -129,12 +131,23 @@ class Template:
         self._late = () if recursively else tuple(source for source in here if not source.link)
         parts = (
             [*first, *(step for source in opened for step in open_steps(source, recursively=recursively))],
-            [*before, *_attach(view, here), *_opened_for_writing(written_by_daemon(view), written)],
-            list(_proc_of_nobody()),
+            [*before, *(() if recursively else bounds(None)), *_attach(view, here),
+             *_opened_for_writing(written_by_daemon(view), written)],
+            list(_proc_of_nobody(bounds if recursively else None)),
             [*close_steps(here), *enter_steps(), *after],
         )
         self.table = Table(step for part in parts for step in part)
         self._opened, self._attached, self._proc = itertools.accumulate(map(len, parts[:-1]))
+
+    @property
+    def is_late(self) -> bool:
+        """Whether attributes are set in Python."""
+        return bool(self._late)
+
+    @property
+    def aside(self) -> tuple[int, int]:
+        """The first step that is taken in a pid namespace of its own, and the first one behind those."""
+        return self._attached, self._proc
 
     def open(self) -> None:
         """Open a detached copy of every source, with its mount attributes set."""
@@ -263,11 +276,15 @@ def put_steps(source: Source) -> Iterator[Step]:
     yield from [*way, native.move_step(source.fd, name, folder, optional=optional), *_close(folder)]
 
 
-def _proc_of_nobody() -> Iterator[Step]:
-    """Mount the /proc of a pid namespace whose only process, the caller, exits afterwards."""
+def _proc_of_nobody(bounds: Callable[[Cell | None], Sequence[Step]] | None) -> Iterator[Step]:
+    """Mount the /proc of a pid namespace whose only process, the caller, exits afterwards; set *bounds* by it before."""
     proc, hints = Cell("proc"), {errno.EPERM: "no new /proc here: parts of the host's /proc are masked"}
-    for step in native.filesystem_steps(proc, "proc", {}, _PROC):
+    first = list(bounds(proc)) if bounds is not None else []
+    for step in native.filesystem_steps(proc, "proc", {}, _PROC & ~MountAttr.RDONLY if first else _PROC):
         yield replace(step, hints=hints) if step.call is Call.FSMOUNT else step
+    if first:
+        yield from first
+        yield native.attributes_step(proc, _PROC)
     yield native.move_step(proc, "./proc")
 
 

@@ -56,13 +56,17 @@ def _number(name: str) -> int:
         return int(file.read())
 
 
-def steps() -> list[Step]:
-    """Bound descriptors and watches in this user namespace. Needs the host's /proc."""
+def steps(proc: Cell | None = None) -> list[Step]:
+    """
+    Bound descriptors and watches in this user namespace, by the host's /proc, or better by the detached mount *proc* of one
+    that isn't the host's: in that the kernel keeps the files of all user namespaces under one name, and looks through them.
+    """
+    at, folder = (AT_FDCWD, _FOLDER) if proc is None else (proc, "sys/user")
     made = []
     for name, most in (("instances", supervisor.INSTANCES), ("watches", supervisor.WATCHES)):
         fd, text = Cell(name), str(most).encode()
         made += [
-            replace(gives(fd, Call.OPENAT, AT_FDCWD, f"{_FOLDER}/max_inotify_{name}", os.O_WRONLY | os.O_CLOEXEC, 0),
+            replace(gives(fd, Call.OPENAT, at, f"{folder}/max_inotify_{name}", os.O_WRONLY | os.O_CLOEXEC, 0),
                     hints=_NO_SYSCTL),
             returns(Call.WRITE, fd, Block(text), len(text), value=len(text)),
             returns(Call.CLOSE, fd),

@@ -21,8 +21,8 @@ from leeward.spec.pool_key import is_name
 
 #: Bytes of a record, at most; layers of an image, lower layers of an overlay; users of an image that have names.
 MOST_WRITTEN, MOST_LAYERS, MOST_USERS = 4 << 20, 128, 4096
-#: An id inside, at most: user namespaces map no larger one.
-_MOST_ID = (1 << 32) - 2
+#: An id inside, at most: the steps by which a sandbox is made compare ids with what the kernel returns, as an int.
+_MOST_ID = (1 << 31) - 1
 _FORMAT = 1
 _Record = TypeVar("_Record")
 _DIGEST, _HASH = r"[0-9a-f]{64}", r"[0-9a-f]{32}"
@@ -175,7 +175,7 @@ def write_layer(layer: LayerRecord) -> bytes:
 
 def read_layer(data: bytes) -> LayerRecord:
     return _read(data, lambda found: LayerRecord(
-        _whole(found["size"]), _whole(found["names"]), _texts(found["implied"], 1 << 20),
+        _whole(found["size"]), _whole(found["names"]), _texts(found["implied"], 1 << 20, path=True),
         {_text(what, 100): _whole(number) for what, number in _object(found["left_out"]).items()}))
 
 
@@ -198,7 +198,7 @@ def read_image(data: bytes) -> Image:
             {_text(name, 64): (_whole(uid, _MOST_ID), _whole(gid, _MOST_ID), _text(home, 1024, "/.*"))
              for name, (uid, gid, home) in _object(found["users"]).items()},
             {_text(name, 64): _whole(gid, _MOST_ID) for name, gid in _object(found["groups"]).items()},
-            _text(found["source"], 4096), _whole(found["created"]))
+            _text(found["source"], 4096, path=True), _whole(found["created"]))
     return _read(data, make)
 
 
@@ -226,15 +226,18 @@ def _list(value: object) -> list[Any]:
     return value
 
 
-def _text(value: object, most: int, form: str = "") -> str:
+def _text(value: object, most: int, form: str = "", *, path: bool = False) -> str:
+    """*value*, if it is a text of at most *most* characters, in UTF-8 unless it is a *path*; else TypeError, ValueError."""
     if (not isinstance(value, str) or len(value) > most or "\0" in value
             or (form and not re.fullmatch(form, value, re.DOTALL))):
         raise TypeError("no text of this kind")
+    if not path:
+        value.encode()  # JSON may have half of a pair of surrogates
     return value
 
 
-def _texts(value: object, most: int) -> tuple[str, ...]:
-    found = tuple(_text(each, 1 << 17) for each in _list(value or []))
+def _texts(value: object, most: int, *, path: bool = False) -> tuple[str, ...]:
+    found = tuple(_text(each, 1 << 17, path=path) for each in _list(value or []))
     if len(found) > most:
         raise ValueError("too many texts")
     return found

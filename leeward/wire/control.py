@@ -2,7 +2,7 @@
 Control messages between the daemon, the zygote, keepers and runners that are being armed.
 
 Runs in:   all four. One message is one SOCK_SEQPACKET datagram: a tag and a record in MessagePack. Messages that a
-           keeper reads or writes in C are a struct lw_keeper_message instead. Descriptors travel beside a message;
+           zygote or keeper reads or writes in C are a struct lw_keeper_message instead. Descriptors travel beside a message;
            the list below has them in their order.
 Trust:     the daemon, the zygote and keepers trust each other, because a zygote and a keeper never run a job. A runner
            is trusted until it has sent Ready; its job comes later.
@@ -78,6 +78,7 @@ class Arm:
     cpu: int | None = None  # the processor that the job is pinned to, where affinity is the CPU limit; else None
     hurried: bool = False  # a job already waits for this runner, so the runner doesn't rehearse
     proved: bool = False  # a runner of this keeper was ready before: what only first ones do is left out
+    unpinned: bool = False  # a live sandbox or session waits for it, so the keeper keeps no pages of a job's at hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,7 @@ class Importing:
 Message = (MakeKeeper | Made | Mapped | Arm | Armed | Ended | Start | Started | Unstarted | Exited | Locked | Ready
            | Failed | Importing)
 
-KINDS: tuple[type, ...] = (MakeKeeper, Made, Mapped, Locked, Ready, Failed, Importing)
+KINDS: tuple[type, ...] = (Mapped, Locked, Ready, Failed, Importing)
 learn(*KINDS)
 _TAGS = {kind: tag for tag, kind in enumerate(KINDS)}
 
@@ -229,6 +230,8 @@ class _Tag(enum.IntEnum):
     STARTED = 6
     EXITED = 7
     UNSTARTED = 8
+    MAKE = 9
+    MADE = 10
 
 
 #: The one byte that no MessagePack value starts with.
@@ -236,16 +239,18 @@ _MARK = 0xC1
 #: The cache of decoded messages: bytes of one message, and number of messages, at most.
 _SHORT, _KEPT = 512, 64
 _INTO, _HURRIED, _RULESET, _REAPER, _PROVED = 1, 2, 4, 8, 128
+_UNPINNED = _RULESET  # of an Arm
 
 #: The call that a keeper's Failed is about, and what it was for, by number.
 _KEEPER_CALLS = (("clone3", "a runner"), ("pipe2", "its ends"), ("mmap", "the stack of its init"),
-                 ("clone3", "more runners than a keeper has room for"))
+                 ("clone3", "more runners than a keeper has room for"), ("clone3", "a keeper"))
 
 
 def encode(message: Message) -> bytes:
     """*message* as one datagram."""
     if isinstance(message, Arm):
-        flags = message.into * _INTO | message.hurried * _HURRIED | message.proved * _PROVED
+        flags = (message.into * _INTO | message.hurried * _HURRIED | message.proved * _PROVED
+                 | message.unpinned * _UNPINNED)
         return _FIXED.pack(_MARK, _Tag.ARM, flags, message.attach, -1 if message.cpu is None else message.cpu,
                            message.runner, 0, 0, 0, 0, 0, 0)
     if isinstance(message, Start):
@@ -254,6 +259,10 @@ def encode(message: Message) -> bytes:
         return _FIXED.pack(_MARK, _Tag.START, flags, message.attach, -1 if message.cpu is None else message.cpu,
                            message.process, message.most_data, message.tasks, message.data, message.descriptors,
                            message.files, message.sandbox)
+    if isinstance(message, MakeKeeper):
+        return _FIXED.pack(_MARK, _Tag.MAKE, message.into * _INTO, message.attach, 0, message.slot, 0, 0, 0, 0, 0, 0)
+    if isinstance(message, Made):
+        return _FIXED.pack(_MARK, _Tag.MADE, 0, 0, message.pid, message.slot, 0, 0, 0, 0, 0, 0)
     packed = msgpack.packb([_TAGS[type(message)], to_values(message)], use_bin_type=True)
     assert isinstance(packed, bytes)
     return packed
@@ -285,7 +294,7 @@ def _fixed(data: bytes) -> Message:
     match kind:
         case _Tag.ARM:
             return Arm(number, bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED),
-                       bool(into & _PROVED))
+                       bool(into & _PROVED), bool(into & _UNPINNED))
         case _Tag.ARMED:
             return Armed(number, value)
         case _Tag.ENDED:
@@ -303,4 +312,8 @@ def _fixed(data: bytes) -> Message:
         case _Tag.UNSTARTED:
             stage = Stage(into)
             return Unstarted(number, stage, LAYERS[attach] if stage is Stage.STEP else "", value, tasks)
+        case _Tag.MAKE:
+            return MakeKeeper(number, bool(into & _INTO), attach)
+        case _Tag.MADE:
+            return Made(number, value)
     raise ValueError(f"kind {kind}")

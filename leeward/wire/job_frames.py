@@ -36,6 +36,8 @@ T = TypeVar("T")
 E = TypeVar("E", Limit, LeftOutReason)
 
 HEADER = struct.Struct(">I")
+#: In place of a process's first frame: it gets none, and lets go of its memory; _native/src/park.c.
+PARK = HEADER.pack(0xFFFF_FFFF)
 
 #: The signal for a job whose time is up and that has files to bring back; inside/answer.py.
 LATE = 16  # SIGSTKFLT
@@ -77,7 +79,7 @@ TAKE_WARM = SESSION + b"\x0a"
 TAKE_WARM_FRAME = HEADER.pack(len(TAKE_WARM)) + TAKE_WARM
 #: The number of what a state begins with, and of what its process hears and says: raised when an older state wouldn't do any
 #: more. A later leeward loads what has its number.
-STATES = 1
+STATES = 2
 #: What a copy's loader is told: bits.
 SAME_RANDOM, BESIDE = 1, 2
 #: What is told of a snapshot: packages, lost descriptors.

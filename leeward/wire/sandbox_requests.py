@@ -50,7 +50,7 @@ class SandboxOpen(ClientRequest):
     environment: str = field(fields.named, "as for `execute`, for all that runs in it", default="")
     egress: str = field(fields.named, "as for `execute`, for all that runs in it", default="")
     image: str = field(fields.named, "an [image](images.md) of the daemon's user, whose root file system takes the place "
-                       "of the host's files; not with `environment`, `mounts` and a home folder", default="")
+                       "of the host's files; not with `environment`", default="")
     limits: Mapping[str, Any] = field(
         fields.limits, "as for `execute`, and `files`, bytes in /workspace, /tmp and /dev/shm together. It, `memory` and "
         "`processes` hold for the whole sandbox; `time` and `output` "
@@ -77,8 +77,8 @@ class SandboxOpen(ClientRequest):
     home: str = field(ours.path, "of the profile `shell`: a folder whose secrets are hidden, beside the one that the "
                       "host has for the user. Of the profile `agent`, which needs it, of `approved` and of those "
                       "based on one of the two: the home folder, a private one at that path", default="", shown="")
-    user: str = field(ours.user, "with a home folder: the user's name inside. With `image`: who runs there, a name of the "
-                      "image's or a number, perhaps `:` and a group's", default="", shown="`sandbox`, the image's")
+    user: str = field(ours.user, "with a home folder: the user's name inside. With `image` alone: who runs there, a name of "
+                      "the image's or a number, perhaps `:` and a group's", default="", shown="`sandbox`, the image's")
     hide: tuple[str, ...] = field(ours.paths, "with a home folder: absolute paths in its mounts that can't be seen: "
                                   "a file is empty there and can't be read, a folder is empty. With `protect` and "
                                   "`pin` at most 512, 40,960 bytes together", default=())

@@ -49,7 +49,7 @@ ABSENT = {
     "only the home, /tmp and the work folder can be written": r"write multiple files",
     "three events of inotify for one write of a new file": r"test_watch_iterated|test_watch_recursive_directory_changes",
     "names below localhost, which the C library and Node don't resolve": r"ping.server|traffic",
-    "an answer of their cloud's address is played, or expected": r"tests/sandbox/(iam|egressProxy|lifecyclePayload|"
+    "an answer of their cloud's address is played, or expected": r"tests/sandbox/(iam|egressProxy|lifecycle(Payload|Request)|"
         r"networkTransform|configPropagation)|stable.host|caller object|autoResume",
 }
 

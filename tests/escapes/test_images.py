@@ -257,3 +257,30 @@ def test_c569_cannot_lead_a_mount_elsewhere(daemon: LiveDaemon, outside: Path, t
             assert box.id
     assert [] == list(shown.iterdir())
     assert before == state(outside)
+
+
+@BY_MOUNTS
+def test_c570_cannot_lead_an_agents_home_elsewhere(daemon: LiveDaemon, outside: Path, tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """By links of an image on the way to the home, or in place of the files of users, to which a line is added."""
+    root = io.BytesIO()
+    with tarfile.open(mode="w", fileobj=root) as archive:
+        archive.add(outside / "root", ".")
+    imported(Images(str(outside / "store")), oci(tmp_path / "oci", [root.getvalue(), layer(
+        link("up", str(outside)), link("data", "/proc/self/fd"), file("file"), link("etc/passwd", f"{outside}/secret"),
+        ("etc/group", tarfile.FIFOTYPE, {"mode": 0o666}))]), "homes")
+    with control():
+        (tmp_path / "link").symlink_to(outside / "secret")
+        assert os.access(tmp_path / "link", os.W_OK)
+    before = state(outside)
+
+    def opened(home: str) -> leeward.Sandbox:
+        monkeypatch.setenv("HOME", home)
+        return leeward.Sandbox(profile="agent", image="homes", socket=daemon.socket)
+
+    for home in ("/up/home", "/data/7", "/data/7/home", "/file", "/file/home"):
+        with pytest.raises(leeward.LeewardError, match="a link or a file of the image"), opened(home) as box:
+            assert box.id
+    with opened("/home/me") as box:
+        assert "1000\n/home/me\n0\n" == box.shell("id -u; cd; pwd; ls -A | wc -l").stdout_text
+    assert before == state(outside)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import signal
 from pathlib import Path
 
 import pytest
@@ -280,3 +281,37 @@ def test_c590_what_is_kept_of_snapshots_counts(tmp_path: Path, keep: str) -> Non
     with control():  # where that is as much as its user may have
         assert 4 == _rounds(tmp_path / "control", "1G", keep)
     assert _rounds(tmp_path / "bounded", "100M", keep) in (1, 2)
+
+
+#: In a kernel: a child that reads behind the end of a mapping that it has enlarged, and how that ended.
+_READS = """
+import ctypes, mmap, os
+libc = ctypes.CDLL(None)
+libc.mremap.restype = ctypes.c_void_p
+libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+def reads(at, size, larger):
+    if not (child := os.fork()):
+        new = libc.mremap(at, size, larger, 1)
+        ctypes.string_at(new + larger - 4096, 4096)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+memory = mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory[:] = b"1" * len(memory)
+at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+"""
+
+
+@BY_THE_DAEMON
+def test_c591_a_copy_puts_no_page_behind_the_end_of_its_state(daemon: LiveDaemon) -> None:
+    """Reading would make it, in the file that all copies share: it would outlive this one, and count for nobody."""
+    with leeward.Sandbox(socket=daemon.socket) as box:
+        kernel = box.kernel()
+        with control():  # a file with a hole behind its content
+            hole = ("file = os.memfd_create('hole'); os.ftruncate(file, 99 << 20); inside = mmap.mmap(file, 1 << 20, 2)\n"
+                    "reads(ctypes.addressof(ctypes.c_char.from_buffer(inside)), 1 << 20, 99 << 20), os.fstat(file).st_blocks")
+            assert "(0, 8)" == kernel.execute(_READS + hole).value
+            assert kernel.execute("del inside").ok
+        with kernel.snapshot() as snapshot, leeward.Sandbox(socket=daemon.socket) as other:
+            copy = other.kernel(snapshot=snapshot)
+            assert str(-signal.SIGBUS) == copy.execute("reads(at, 1 << 20, 99 << 20)").value
+            assert "b'1'" == copy.execute("memory[-1:]").value

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from decoders import Mutator
 from web_decoders import pieces
@@ -27,8 +28,8 @@ from leeward.wire.frames import frame, pack
 
 #: Connections at once; requests after which the sandbox is looked at; seconds for an answer, then the client goes.
 AT_ONCE, AGAIN, ANSWER_S = 64, 1280, 1.0
-#: Bytes by which the server may grow after a fifth of the requests; descriptors that it may have in the end.
-GROWTH, DESCRIPTORS = 64 << 20, 400
+#: Bytes by which the server may grow after a fifth of the requests, or SOON; descriptors that it may have in the end.
+GROWTH, DESCRIPTORS, SOON = 64 << 20, 400, 100_000
 #: What is meant: not offered, gone, no turn in time, no room.
 MEANT = {501, 502, 504, 507}
 
@@ -106,6 +107,23 @@ REQUESTS: list[tuple[str, str, str, tuple[bytes, ...]]] = [
     ("POST", "/api/kernels", _JSON, (b'{"name": "python3", "env": {"A": "b"}}',)), ("GET", "/api/kernels", "", (b"",)),
     ("POST", "/api/kernels/{kernel}/interrupt", _JSON, (b"{}",)), ("GET", "/api/kernels/{kernel}?token=x", "", (b"",)),
     ("GET", "/api/kernels/{kernel}/channels", "", (b"",)),
+    ("POST", "/v1/sandboxes", _JSON, (
+        b'{"image": {"uri": "opensandbox/code-interpreter:1"}, "timeout": 60, "entrypoint": ["tail", "-f", "/dev/null"]}',
+        b'{"networkPolicy": {"defaultAction": "deny", "egress": [{"action": "allow", "target": "a.example"}]}, "env": {}}')),
+    ("GET", "/v1/sandboxes?metadata=a%3Db&state=Running&page=1&pageSize=3", "", (b"",)),
+    ("POST", "/v1/sandboxes/{id}/renew-expiration", _JSON, (b'{"expiresAt": "2040-01-01T00:00:00Z"}',)),
+    ("GET", "/v1/sandboxes/{id}/endpoints/44772", "", (b"",)), ("GET", "/opensandbox/{id}/metrics", "", (b"",)),
+    ("POST", "/opensandbox/{id}/command", _JSON, (b'{"command": "true", "cwd": "/tmp", "timeout": 9, "background": true}',)),
+    ("GET", "/opensandbox/{id}/command/1/logs?cursor=0", "", (b"",)), ("POST", "/opensandbox/{id}/session", _JSON, (b"{}",)),
+    ("POST", "/opensandbox/{id}/session/0011223344556677/run", _JSON, (b'{"command": "true", "timeout": 9}',)),
+    ("POST", "/opensandbox/{id}/files/mv", _JSON, (b'[{"src": "/tmp/a", "dest": "/tmp/b"}]',)),
+    ("POST", "/opensandbox/{id}/files/replace?verbose=true", _JSON, (b'{"/tmp/a": {"old": "a", "new": "b"}}',)),
+    ("POST", "/opensandbox/{id}/directories", _JSON, (b'{"/tmp/d": {"mode": 755, "owner": "", "group": ""}}',)),
+    ("GET", "/opensandbox/{id}/files/search?path=/tmp&pattern=**", "", (b"",)),
+    ("GET", "/opensandbox/{id}/files/download?path=/tmp/a&offset=1&limit=2", "", (b"",)),
+    ("POST", "/opensandbox/{id}/files/upload", "multipart/form-data; boundary=b", (
+        (b'--b\r\nContent-Disposition: form-data; name="metadata"; filename="m"\r\n\r\n{"path": "/tmp/a", "mode": 644}\r\n'
+         b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--b--\r\n'),)),
     ("POST", "/mcp", _JSON, _MCP), ("GET", "/mcp", "", (b"",)), ("DELETE", "/mcp", "", (b"",)), ("GET", "/", "", (b"",)),
     *(("POST", f"/{name}", kind, bodies) for name in _CALLS
       for kind, bodies in ((_JSON, _RPC), ("application/proto", _PROTO))),
@@ -142,7 +160,8 @@ class HostileTenant:
             size = len(body) if choose() < 0.8 else self._random.choice((0, 1, 1 << 16, (1 << 32) - 1))
             body = struct.pack(">BI", self._random.choice((0, 0, 0, 1, 2, 255)), size) + body
         heads = [f"Host: {self._random.choice(('localhost', 'localhost', '49983-' + self.sandbox + '.localhost'))}",
-                 f"X-API-KEY: {self._token}", f"Content-Length: {len(body)}", f"E2b-Sandbox-Id: {self.sandbox}",
+                 f"X-API-KEY: {self._token}", f"Open-Sandbox-Api-Key: {self._token}", f"Content-Length: {len(body)}",
+                 f"E2b-Sandbox-Id: {self.sandbox}",
                  f"X-Access-Token: {self.access}"]
         if kind:
             heads.append(f"Content-Type: {kind}")
@@ -228,30 +247,25 @@ def main(runs: int, seed: int | None = None) -> int:
     seed = random.SystemRandom().getrandbits(32) if seed is None else seed
     print(f"serve: seed {seed}; {runs:,} requests", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="leeward-fuzz-") as work, LiveDaemon(Path(work)) as daemon:
-        served = Served(daemon.socket, Path(work), "run-code", "e2b", "mcp", "jupyter", "leeward", "ports")
+        served = Served(daemon.socket, Path(work), "run-code", "e2b", "mcp", "jupyter", "opensandbox", "leeward", "ports")
         served.token = served.new_token("hostile", "--quota", "rate=1000000", "--quota", "sandboxes=3",
                                         "--quota", "body=100000", "--quota", "lifetime=600")
-        with served:
+        served.__enter__()  # what it has said in the end is looked at below, with the rest
+        try:
             tenant = HostileTenant(*served.address, served.token, seed)
             began, before, sent = time.monotonic(), (0, 0), 0
-            while sent < runs:
-                if served.ask("GET", "/health", E2b_Sandbox_Id=tenant.sandbox)[0] != 204:
-                    for each in served.ask("GET", "/sandboxes")[1]:
-                        served.ask("DELETE", f"/sandboxes/{each['sandboxID']}")
-                    status, row = served.ask("POST", "/sandboxes", {"timeout": 600})
-                    kernel = served.ask("POST", "/api/kernels")
-                    if kernel[0] == 201:
-                        tenant.kernel = kernel[1]["id"]
-                    if status == 201:
-                        tenant.sandbox, tenant.access = row["sandboxID"], row["envdAccessToken"]
-                        with served.asked("POST", "/execute", {"code": _SERVER}, E2b_Sandbox_Id=tenant.sandbox) as begun:
-                            begun.read()
-                asyncio.run(_batch(tenant))
-                sent += AGAIN
-                if not before[0] and sent >= runs // 5:
-                    before = _state(served.process.pid)
+            try:
+                while sent < runs:
+                    _with_sandbox(served, tenant)
+                    asyncio.run(_batch(tenant))
+                    sent += AGAIN
+                    if not before[0] and sent >= min(runs // 5, SOON):
+                        before = _state(served.process.pid)
+            except KeyboardInterrupt:
+                pass  # so many were sent
             after = _state(served.process.pid)
             answered = served.ask("GET", "/sandboxes")[0]
+        finally:
             said = served.end()
     print(f"Sent {sent} in {time.monotonic() - began:.0f} s: {dict(sorted(tenant.statuses.items()))}; memory "
           f"{before[0] >> 20} and {after[0] >> 20} MiB, descriptors {before[1]} and {after[1]}", file=sys.stderr)
@@ -261,6 +275,22 @@ def main(runs: int, seed: int | None = None) -> int:
     faults += ["its descriptors grow"] if after[1] > DESCRIPTORS else []
     print(*faults, sep="\n", end="\n" if faults else "")
     return 1 if faults else 0
+
+
+def _with_sandbox(served: Any, tenant: HostileTenant) -> None:
+    """Give *tenant* a sandbox with a server and a kernel, in place of those that have ended."""
+    if served.ask("GET", "/health", E2b_Sandbox_Id=tenant.sandbox)[0] == 204:
+        return
+    for each in served.ask("GET", "/sandboxes")[1]:
+        served.ask("DELETE", f"/sandboxes/{each['sandboxID']}")
+    status, row = served.ask("POST", "/sandboxes", {"timeout": 600})
+    kernel = served.ask("POST", "/api/kernels")
+    if kernel[0] == 201:
+        tenant.kernel = kernel[1]["id"]
+    if status == 201:
+        tenant.sandbox, tenant.access = row["sandboxID"], row["envdAccessToken"]
+        with served.asked("POST", "/execute", {"code": _SERVER}, E2b_Sandbox_Id=tenant.sandbox) as begun:
+            begun.read()
 
 
 async def _batch(tenant: HostileTenant) -> None:

@@ -233,6 +233,35 @@ def test_a_branch_a_reset_and_a_close(daemon: LiveDaemon, box: leeward.Sandbox, 
                 execute("print(1)")
 
 
+@pytest.fixture
+def bare(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
+    """A sandbox without variables, whose next `execute` of code alone takes the fast path."""
+    with leeward.Sandbox(socket=daemon.socket) as made:
+        for _ in range(4):
+            assert b"1\n" == made.execute("print(1)").stdout
+        yield made
+    daemon.idle()
+
+
+def test_each_fresh_interpreter_has_nothing_of_the_last_one(daemon: LiveDaemon, bare: leeward.Sandbox) -> None:
+    """On the fast path and beside it: by two connections, with options, and after an error."""
+    leave = "import os; print('x' in globals(), os.getpid()); x = 1; open('f', 'a').write('.')"
+    seen = [bare.execute(leave).stdout.split() for _ in range(8)]
+    assert {b"False"} == {first for first, _ in seen}
+    assert len(seen) == len({pid for _, pid in seen})
+    assert "ZeroDivisionError" in bare.execute("1 / 0").stderr_text
+    assert "2" == bare.execute("1 + 1", display=True).value
+    assert b"given\n" == bare.execute("import os; print(os.environ['G'])", env={"G": "given"}).stdout
+    threads = [threading.Thread(target=lambda: [bare.execute(leave) for _ in range(3)]) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(PATIENCE)
+    assert b"14\n" == bare.execute("print(len(open('f').read()))").stdout
+    with bare._connections.one() as connection:
+        assert [(0, False)] == [key[1:] for key, number in connection.seats.items() if number >= FIRST_SEAT]
+
+
 @pytest.mark.parametrize("end", ["import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"])
 def test_the_end_of_its_process(kernel: leeward.Kernel, end: str) -> None:
     """By a job of the fast path: that has its result, and the next one is told."""

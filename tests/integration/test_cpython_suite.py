@@ -109,9 +109,10 @@ def outcomes(said: bytes) -> Outcomes:
 
 
 @contextlib.contextmanager
-def outside(python: list[str], options: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The tests in a plain process, in a folder of their own."""
+def outside(python: list[str], options: list[str], uid: int = -1) -> Iterator[subprocess.Popen[bytes]]:
+    """The tests in a plain process, in a folder of their own, which belongs to the user *uid*."""
     with tempfile.TemporaryDirectory() as folder, open(Path(folder, "log"), "wb") as log:
+        os.chown(folder, uid, uid)
         run = subprocess.Popen([*python, "-m", "test", *options], cwd=folder, env={**AS_INSIDE, "HOME": folder},
                                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         try:
@@ -127,9 +128,9 @@ def ships(python: list[str], module: str) -> bool:
     return 0 == subprocess.run([*python, "-c", ask], check=False).returncode
 
 
-def inside(daemon: LiveDaemon, options: list[str]) -> tuple[Outcomes, str]:
-    """The same in a job; and the end of what it said."""
-    done = subprocess.run(command("exec", "--timeout", str(TIME_S), "-m", "test", "--", *options), check=False,
+def inside(daemon: LiveDaemon, options: list[str], more: Sequence[str] = ()) -> tuple[Outcomes, str]:
+    """The same in a job, with *more* options of its own; and the end of what it said."""
+    done = subprocess.run(command("exec", "--timeout", str(TIME_S), *more, "-m", "test", "--", *options), check=False,
                           env=environment(daemon.socket), stdin=subprocess.DEVNULL, capture_output=True,
                           timeout=TIME_S + 60)
     return outcomes(done.stdout), (done.stdout[-3000:] + done.stderr[-3000:]).decode(errors="replace")

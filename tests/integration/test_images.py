@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 import leeward
 from kit import egress, packages
+from kit.agents import AgentHome
 from kit.images import file, folder, imported, layer, link, oci, of_busybox, of_debian
 from kit.live_daemon import LiveDaemon
 from leeward import Mount
@@ -298,3 +300,55 @@ def test_a_debian(box: Opens, place: tuple[LiveDaemon, Images], tmp_path: Path) 
                                     " head -c 8388608 /dev/urandom > /big; stat -c %s /big")
 
     assert ["42", "ii", "/dev/fd/6", "debian", "8388608"] == got.stdout_text.split(), got.stderr_text
+
+
+@pytest.fixture
+def home(place: tuple[LiveDaemon, Images], tmp_path: Path) -> AgentHome:
+    made = AgentHome(tmp_path / "home", place[0])
+    made.define("sh", 'command = ["sh"]\nstate = ["~/.state"]\nstaged = ["~/.staged"]\n')
+    return made
+
+
+def test_an_agent_in_an_image(home: AgentHome) -> None:
+    """On the image's system, with its project, home, state, copies and user as elsewhere; and nothing of the host's /usr."""
+    (home.path / ".staged").write_text("staged\n")
+    (home.project / ".env").write_text("secret\n")
+    (home.project / ".git/hooks").mkdir(parents=True)
+    got = home.run("start", "sh", ".", "--image", "app", "--", "-c", """
+        pwd; echo $HOME $A; id; cat /etc/motd ~/.staged; ls ~ /usr; touch /usr/x ~/y && echo kept > ~/.state/file
+        echo made > made; cat .env; echo x > .git/hooks/new; mv .git .g; chmod 4755 made; stat -c %a made
+        grep -c web /etc/passwd; echo $PATH; run x""")
+
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    said = got.stdout.splitlines()
+    assert [str(home.project), f"{home.path} from the image"] == said[:2], got.stderr
+    assert f"uid=1000({name if name != 'root' else 'root1000'})" == said[2].split()[0]
+    assert ["hello", "staged", f"{home.path}:", "project", "", "/usr:", "share", "644", "1", "/app:/bin"] == said[3:13]
+    assert f"x from the image {home.project}" == said[13]
+    assert 4 == len([line for line in got.stderr.splitlines() if "leeward" not in line]), got.stderr
+    assert ("kept\n", "made\n") == ((home.path / ".state/file").read_text(), (home.project / "made").read_text())
+    assert [] == [*(home.project / ".git/hooks").iterdir()]
+    assert not (home.path / "y").exists()
+
+
+def test_an_agents_program_in_an_image(home: AgentHome) -> None:
+    """Below the user's home, with an interpreter that the image has elsewhere; or the image's own of that name."""
+    tool = home.path / "tools/bin/tool"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/usr/bin/env sh\necho a tool $(id -u) $1; command -v run; command -v tool\n")
+    tool.chmod(0o755)
+    home.define("mine", f'command = ["{tool}"]\n')
+    home.define("theirs", 'command = ["/usr/bin/run"]\n')
+    got = home.run("start", "mine", ".", "--image", "app", "--overlay", "--no-apply", "--", "x")
+    assert ["a tool 1000 x", "/app/run", str(tool)] == got.stdout.splitlines(), got.stderr
+    got = home.run("start", "theirs", ".", "--image", "app", "--", "x")
+    assert f"x from the image {home.project}\n" == got.stdout, got.stderr
+    assert 1 == home.run("start", "sh", ".", "--image", "none").returncode
+
+
+def test_an_agents_home_in_an_image_stays(home: AgentHome) -> None:
+    """For that image: others have their own."""
+    line = ("start", "sh", ".", "--persist", "--image")
+    home.run(*line, "app", "--", "-c", "mkdir -p ~/.local/bin && cd ~/.local/bin && echo 'echo stays' > it && chmod +x it")
+    assert "stays\n" == home.run(*line, "app", "--", "-c", "it").stdout
+    assert 0 != home.run(*line, "busybox", "--", "-c", "it").returncode

@@ -64,6 +64,15 @@ def test_branches_answer_at_the_same_time(box: leeward.Sandbox) -> None:
     assert "2" == kernel.execute("2").value
 
 
+def test_ended_branches_take_no_room(daemon: LiveDaemon) -> None:
+    """More than a limit on processes has room for at once; where a kernel adopts them, it reaps them."""
+    with leeward.Sandbox(socket=daemon.socket, processes=8) as box:
+        kernel = box.kernel()
+        for _ in range(10):
+            with kernel.fork() as branch:
+                assert "1" == branch.execute("1").value
+
+
 @pytest.mark.parametrize("first", ["kernel", "branch"])
 def test_a_branch_ends_and_the_others_live_on(box: leeward.Sandbox, first: str) -> None:
     """With what it has started; and a branch of a branch has no need of the one between."""
@@ -138,10 +147,20 @@ def test_a_branch_is_counted_and_held(daemon: LiveDaemon) -> None:
         assert kernel.execute(limits).value == branch.execute(limits).value
 
 
+#: Gives `names`, those of the module that makes branches, whose functions a job can replace.
+NAMES = """
+import os, sys
+frame = sys._getframe()
+while "BranchSocket" not in frame.f_globals:
+    frame = frame.f_back
+names = frame.f_globals
+"""
+
+
 @pytest.mark.parametrize("hostile", [
     "import os; os.close(5)",
-    "import os; os.fork = lambda: (_ for _ in ()).throw(OSError('none'))",
-    "import os; os.fork = lambda: 1\nos.waitpid = lambda *_: (1, 0)",
+    NAMES + "names['BranchSocket'].fork = lambda *_: (_ for _ in ()).throw(OSError('none'))",
+    NAMES + "names['BranchSocket'].fork = lambda *_: 1",
 ])
 def test_c269_a_kernel_that_forks_no_branch_harms_itself_alone(box: leeward.Sandbox, hostile: str) -> None:
     """The branch is over at its first request, and the sandbox goes on."""
@@ -191,7 +210,8 @@ def test_c270_a_kernel_cannot_be_its_own_branch(daemon: LiveDaemon) -> None:
     """Nor can any process be one that the daemon has already: it would be ended and counted twice."""
     with leeward.Sandbox(socket=daemon.socket, timeout=1) as box:
         kernel = box.kernel()
-        kernel.execute("import os\nos.fork = lambda: 0\nos.setsid = lambda: None")
+        kernel.execute(NAMES + "os.fork = lambda: 0\nos.setsid = lambda: None\nfork = names['BranchSocket'].fork\n"
+                               "names['BranchSocket'].fork = lambda self, pipes, _: fork(self, pipes, names['_fork'])")
         branch = kernel.fork()
         with pytest.raises(leeward.SessionOver, match="isn't a branch"):
             branch.execute("1")
@@ -199,12 +219,9 @@ def test_c270_a_kernel_cannot_be_its_own_branch(daemon: LiveDaemon) -> None:
 
 
 #: In place of the branch it sends its door the last descriptor of a socket that lingers.
-PASSES = """
-import array, os, socket, struct, sys
-frame = sys._getframe()
-while "BranchSocket" not in frame.f_globals:
-    frame = frame.f_back
-names, kept = frame.f_globals, []
+PASSES = NAMES + """
+import array, socket, struct
+kept = []
 received, word = names["received"], names["wire"].BRANCH_WORD
 def passing(door, *how):
     ends = received(door, *how)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from kit.box import Box
 from kit.live import Live, opened
+from leeward.daemon.loop.reactor import JobStart
 from leeward.daemon.run.beside import Interpreter
 from leeward.daemon.run.lease import Lease
 from leeward.daemon.run.report import Report
@@ -18,6 +20,7 @@ from leeward.daemon.run.runner_states import RunnerState
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.spec.outcome import Outcome, Result
+from leeward.wire.job_frames import job_frame
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -91,6 +94,21 @@ def test_an_interpreter_that_others_have_stopped_or_ended_gets_no_job(live: Live
     live.until(lambda: not made.waits())
 
     assert "1\n" == execute(live, "print(1)").stdout_text
+
+
+@pytest.mark.parametrize("number", [0, signal.SIGSTOP])
+def test_a_job_of_the_fast_path_moves_if_its_interpreter_was_stopped(live: Live, number: int) -> None:
+    """As any process of the sandbox can, while it was on offer."""
+    made = prepared(live)
+    os.kill(made.runner.pid, number)
+    live.until(lambda: not number or not made.waits())
+    job, reports, moved = Job(code=b"print(1)"), list[Report](), list[Interpreter]()
+    os.write(made.runner.job, job_frame(job))
+    live.runner.job_started(job, reports.append, moved.append, JobStart(1, job.code, made.number, 5, time.monotonic(), 0))
+    live.until(lambda: bool(reports) and not live.runner.processes)
+    report, = reports
+    assert report.result is not None
+    assert ("1\n", bool(number)) == (report.result.stdout_text, bool(moved))
 
 
 def test_an_interpreter_waits_until_the_sandbox_rests(live: Live) -> None:

@@ -163,6 +163,18 @@ def test_a_slow_reader_slows_its_own_process_alone(box: leeward.Sandbox) -> None
     assert 0 == box.shell("test -e flag").exit_code
 
 
+def test_each_reader_gets_all_output_from_its_first_request_on(box: leeward.Sandbox) -> None:
+    process = box.start("read x; seq 3; echo err >&2", stdin=None)
+    readers = [process, *(box.process(process.number) for _ in range(2))]
+    for each in readers:
+        assert [] == each.read(0)
+    process.write("\n")
+    for each in readers:
+        said = [(chunk.stream, chunk.data) for chunk in each]
+        assert (b"1\n2\n3\n", b"err\n") == tuple(b"".join(data for of, data in said if of == stream)
+                                                for stream in ("stdout", "stderr"))
+
+
 def test_many_at_once(daemon: LiveDaemon) -> None:
     """In one sandbox, within its limit on processes."""
     async def go() -> None:

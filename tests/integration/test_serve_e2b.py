@@ -18,6 +18,7 @@ from kit.egress import free_port
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
 from kit.served import Served, client_python
+from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("extra-serve")
 
@@ -43,7 +44,7 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(daemon, tmp_path_factory):
-    with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "e2b", "--profile", "e2b") as found:
+    with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "e2b", "opensandbox", "--profile", "e2b") as found:
         found.token = found.new_token("fast", "--quota", "rate=100000")  # a client that asks for events asks without a pause
         yield found
 
@@ -101,6 +102,12 @@ def test_langchains_own_tests_pass(served, tmp_path):
                      str(ROOT / "tests/clients/langchain_e2b_suite.py"), patience=360)
 
     assert "86 passed" in done
+
+
+@pytest.mark.needs("client-opensandbox")
+def test_opensandboxs_sdk_works_as_it_is(served):
+    as_client(served, client_python("opensandbox"), "-W", "ignore", str(ROOT / "tests/clients/opensandbox_python.py"),
+              PLACE=served.url.removeprefix("http://"), KEY=served.token, OTHER=served.new_token("other"))
 
 
 # --- tenants --------------------------------------------------------------------
@@ -361,6 +368,21 @@ def test_a_form_may_have_a_file_as_text(served, box):
         assert "hä".encode() == answer.read()
 
 
+def test_code_that_runs_counts_as_its_tenants_job(served):
+    few = served.new_token("few", "--quota", "jobs=1")
+    box = opened(served, few)
+
+    def ran(code):
+        with served.asked("POST", "/execute", {"code": code}, "", **shows(box)) as answer:
+            return answer.status, answer.read()
+
+    slow = {"code": "print(1, flush=True)\nimport time\ntime.sleep(99)"}
+    with served.asked("POST", "/execute", slow, "", **shows(box)) as begun:
+        assert ["number_of_executions", "stdout"] == [json.loads(begun.readline())["type"] for _ in range(2)]
+        assert (429, b"1 jobs run") == (ran("1")[0], ran("1")[1][:10])
+    poll_until(lambda: ran("1")[0] == 200, 30)
+
+
 def test_protobuf_is_as_good_as_json(served, box):
     from leeward.apps.serve.e2b.messages import CLASSES
 
@@ -469,6 +491,23 @@ def test_a_slow_reader_does_not_keep_another_from_the_output(served, box):
 
     assert said.endswith(b"300000\nover\n")
     assert 0 == events[-1]["end"].get("exitCode", 0)
+
+
+def test_readers_of_a_large_file_who_stop_reading_cost_little(served, box):
+    def resident():
+        return int(Path(f"/proc/{served.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    ran(served, box, "open('/workspace/large', 'wb').truncate(1 << 30)")
+    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in shows(box).items())
+    before, readers = resident(), [served.raw() for _ in range(40)]
+    for each in readers:
+        each.sendall(f"GET /files?path=/workspace/large HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode())
+    for each in readers:
+        assert each.recv(15) == b"HTTP/1.1 200 OK"
+    grown = resident() - before
+    for each in readers:
+        each.close()
+    assert grown < len(readers) << 20
 
 
 def frame(data):

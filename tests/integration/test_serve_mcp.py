@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -342,3 +343,18 @@ def test_the_inspectors_command_line_works(served, tmp_path):
     assert "42" == json.loads(called.stdout)["content"][0]["text"]
     assert [] == json.loads(inspected("resources/list").stdout)["resources"]
     assert 0 != inspected("tools/list", token="e2b_wrong").returncode
+
+
+@pytest.mark.needs("client-mcp", "node24")
+def test_the_inspectors_command_line_works_on_stdio(daemon, tmp_path):
+    """With `leeward mcp`. The conformance suite has no such way: its `server` takes a URL alone."""
+    server = str(Path(sys.executable).with_name("leeward"))
+
+    def inspected(method: str, *arguments: str) -> Any:
+        done = checks(tmp_path, ".bin/mcp-inspector", "--cli", server, "mcp", "-e", f"LEEWARD_SOCKET={daemon.socket}",
+                      "--method", method, *arguments)
+        assert 0 == done.returncode, done.stderr
+        return json.loads(done.stdout)
+
+    assert {"run_shell", "run_python"} <= {tool["name"] for tool in inspected("tools/list")["tools"]}
+    assert "42" == inspected("tools/call", "--tool-name", "run_python", "--tool-arg", "code=6*7")["content"][0]["text"]

@@ -220,6 +220,36 @@ def test_an_interrupt_and_a_deep_stack_in_a_copy(box: leeward.Sandbox) -> None:
     assert str((200 << 10) + (100 << 20)) == copy.execute("big.extend(bytes(100 << 20))\nlen(big)").value
 
 
+#: A block of the C library's that is a mapping by itself, and one that is aligned in such a one.
+BLOCKS = """
+import ctypes
+libc = ctypes.CDLL(None)
+for name in ("malloc", "memalign", "realloc"):
+    getattr(libc, name).restype = ctypes.c_void_p
+libc.realloc.argtypes = libc.memalign.argtypes = [ctypes.c_size_t] * 2
+libc.mallopt(-3, 1 << 17)  # M_MMAP_THRESHOLD
+blocks = [libc.malloc(SIZE), libc.memalign(64, SIZE), libc.malloc(SIZE)]
+for number, block in enumerate(blocks):
+    ctypes.memset(block, 65 + number, SIZE)
+def grown(block, number):
+    block = libc.realloc(block, 40 << 20)
+    ctypes.memset(block + SIZE, 1, (40 << 20) - SIZE)
+    kept = {ctypes.string_at(block, SIZE)} == {bytes([65 + number]) * SIZE}
+    libc.realloc(block, 0)
+    return kept
+""".replace("SIZE", str(1 << 20))
+
+
+def test_blocks_of_the_c_library_grow_in_copies(box: leeward.Sandbox) -> None:
+    """In copies of copies, too: what lies behind a block in the state's file, or behind that, is no part of it."""
+    kernel = box.kernel()
+    assert kernel.execute(BLOCKS).ok
+    copy = box.kernel(snapshot=kernel.snapshot())
+    again = box.kernel(snapshot=copy.snapshot())
+    for each in (kernel, copy, again):
+        assert "[True, True, True]" == each.execute("[grown(*each[::-1]) for each in enumerate(blocks)]").value
+
+
 def test_copies_of_another_zygote(tmp_path: Path) -> None:
     """Another address layout: the state is laid out as it was."""
     (tmp_path / "config.toml").write_text("layout_jobs = 3")

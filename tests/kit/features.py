@@ -405,6 +405,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "client-langchain-e2b": lambda: _environment("client-langchain-e2b"),
     "client-open-webui": lambda: present((ROOT / ".venv-client-open-webui/source").exists()),
     "client-openai-agents": lambda: _environment("client-openai-agents"),
+    "client-opensandbox": lambda: _environment("client-opensandbox"),
     "client-sandbox-fusion": lambda: _environment("client-sandbox-fusion"),
     "client-smolagents": lambda: _environment("client-smolagents"),  # as the frameworks
     "client-node": _client_node,                      # the same from npm

@@ -57,7 +57,8 @@ def strip(names: Iterable[str] | None) -> None:
     order = dict(birth.ORDER)
     order["self-check"] = _nothing
     keep_runners = original("keeper.keep")
-    fill("runner.begins-in-c", lambda: False)  # C takes no lock out
+    for name in ("runner.begins-in-c", "keeper.settles-in-c"):  # C takes no lock out
+        fill(name, lambda: False)
     if "namespaces" not in keep:
         left = Clone(0) if "mounts" not in keep else Clone.NEWNS | Clone.NEWPID
         fill("namespaces.runner", lambda: left)
@@ -329,7 +330,8 @@ class _HostTemplate:
     """
 
     def __init__(self, view: object, first: Sequence[Step], before: Sequence[Step], after: Sequence[Step],
-                 written: Sequence[Cell], layers: Sequence[object] = ()) -> None:
+                 written: Sequence[Cell], layers: Sequence[object] = (),
+                 bounds: Callable[[Cell | None], Sequence[Step]] = lambda _proc: ()) -> None:
         prefix, cover = Cell("prefix"), Cell("cover")
         opened = [] if _PRIVATE_HOME is None else [native_mounts.copy_step(prefix, sys.base_prefix)]
         covered = [] if _PRIVATE_HOME is None else [
@@ -343,7 +345,7 @@ class _HostTemplate:
         # Nothing here tells a job how much it may use, or what to trust.
         flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
         unseen = [gives(cell, Call.OPENAT, native_mounts.AT_FDCWD, "/tmp", flags, 0o600) for cell in written]
-        self.table = Table([*first, *opened, *unseen, *before, native_mounts.private_step(), *covered, *after])
+        self.table = Table([*first, *opened, *unseen, *before, *bounds(None), native_mounts.private_step(), *covered, *after])
         self.build = self.table.run
 
     def open(self) -> None:

@@ -7,6 +7,7 @@
  *     floors through PROGRAM ...  as four, and the child is PROGRAM, which reads from descriptor 0 and writes to 1
  *     floors pour BYTES         for each message: so many bytes from a child by a pipe into a memory file
  *     floors denied PROGRAM ... run PROGRAM with chroot(2) refused by us, its supervisor, as barely as that can be done
+ *     floors boxes COUNT        make so many sandboxes as barely as that can be done, each with a program that has run
  *
  * Each does nothing but pass on what comes, and ends with its peer. */
 
@@ -16,15 +17,21 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdint.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -233,6 +240,131 @@ static int denied(char **program)
 	return supervise(listener);
 }
 
+#define INSTRUCTIONS 300
+#define ROOT "/tmp"
+
+static uint64_t spent_us(int whose)
+{
+	struct rusage used;
+
+	getrusage(whose, &used);
+	return (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 +
+	       (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
+
+static bool filtered(void)
+{
+	struct sock_filter lines[INSTRUCTIONS];
+	struct sock_fprog filter = { .len = INSTRUCTIONS, .filter = lines };
+
+	lines[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+	for (unsigned i = 1; i < INSTRUCTIONS - 1; i++)	/* numbers that no call has */
+		lines[i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 10000 + i, 0, 0);
+	lines[INSTRUCTIONS - 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);
+}
+
+/* A root of its own with the host's programs, read-only, its own processes, and a folder to write to. */
+static bool rooted(void)
+{
+	static const char *const folders[] = { "usr", "bin", "lib", "lib64", "proc", "tmp", "dev" };
+	const unsigned long most = MS_NOSUID | MS_NODEV;
+
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount("tmpfs", ROOT, "tmpfs", most, "mode=755") ||
+	    chdir(ROOT))
+		return false;
+	for (unsigned i = 0; i < sizeof(folders) / sizeof(*folders); i++) {
+		char from[32];
+
+		snprintf(from, sizeof(from), "/%s", folders[i]);
+		if (mkdir(folders[i], 0755))
+			return false;
+		if (i < 4 && !access(from, F_OK) && (mount(from, folders[i], NULL, MS_BIND, NULL) ||
+		    mount(NULL, folders[i], NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | most, NULL)))
+			return false;
+	}
+	return !mount("proc", "proc", "proc", most | MS_NOEXEC, "subset=pid") && !mount("tmpfs", "tmp", "tmpfs", most, NULL) &&
+	       !mount("devpts", "dev", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance") &&
+	       !syscall(SYS_pivot_root, ".", ".") && !umount2(".", MNT_DETACH) && !chdir("/");
+}
+
+/* Pid 1 of a sandbox: has a program run, tells the processor time of all that, and stays. */
+static int box(int ready, int done)
+{
+	char *const program[] = { "true", NULL };
+	uint64_t spent = 0;
+	int status = 1;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (read(ready, &status, 1) == 1 && rooted() && filtered()) {
+		const pid_t child = vfork();
+
+		if (!child) {
+			execv("/usr/bin/true", program);
+			_exit(127);
+		}
+		if (waitpid(child, &status, 0) == child && !status)
+			spent = 1 + spent_us(RUSAGE_SELF) + spent_us(RUSAGE_CHILDREN);
+	}
+	if (write(done, &spent, sizeof(spent)) != sizeof(spent))
+		return 1;
+	for (;;)
+		pause();
+}
+
+static bool mapped(pid_t child)
+{
+	const char *const names[] = { "setgroups", "uid_map", "gid_map" };
+	char path[64], text[3][32] = { "deny" };
+
+	snprintf(text[1], sizeof(*text), "0 %u 1", getuid());
+	snprintf(text[2], sizeof(*text), "0 %u 1", getgid());
+	for (unsigned i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "/proc/%d/%s", child, names[i]);
+		const int file = open(path, O_WRONLY | O_CLOEXEC);
+		const bool fine = file >= 0 && write(file, text[i], strlen(text[i])) > 0;
+
+		close(file);
+		if (!fine)
+			return false;
+	}
+	return true;
+}
+
+/* Prints the processor time of all, in microseconds, and keeps them until it reads the end of its input. */
+static int boxes(unsigned long count)
+{
+	const long all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+	uint64_t spent = 0, one;
+	int ready[2], done[2];
+
+	if (pipe(done))
+		return fail("pipe");
+	for (unsigned long i = 0; i < count; i++) {
+		if (pipe(ready))
+			return fail("pipe");
+		const pid_t child = (pid_t)syscall(SYS_clone, all | SIGCHLD, 0, 0, 0, 0);
+		if (child < 0)
+			return fail("clone");
+		if (!child)
+			_exit(box(ready[0], done[1]));
+		if (!mapped(child) || write(ready[1], "", 1) != 1)
+			return fail("id maps");
+		close(ready[0]);
+		close(ready[1]);
+	}
+	for (unsigned long i = 0; i < count; i++) {
+		if (read(done[0], &one, sizeof(one)) != sizeof(one) || !one)
+			return fail("a sandbox");
+		spent += one;
+	}
+	printf("%llu\n", (unsigned long long)(spent + spent_us(RUSAGE_SELF)));
+	fflush(stdout);
+	while (read(0, &one, 1) > 0)
+		;
+	return 0;
+}
+
 int main(int count, char **arguments)
 {
 	if (count == 2 && !strcmp(arguments[1], "four"))
@@ -245,6 +377,8 @@ int main(int count, char **arguments)
 		return two();
 	if (count > 2 && !strcmp(arguments[1], "denied"))
 		return denied(arguments + 2);
-	fputs("floors four | two | through PROGRAM ... | pour BYTES | denied PROGRAM ...\n", stderr);
+	if (count == 3 && !strcmp(arguments[1], "boxes"))
+		return boxes(strtoul(arguments[2], NULL, 10));
+	fputs("floors four | two | through PROGRAM ... | pour BYTES | denied PROGRAM ... | boxes COUNT\n", stderr);
 	return 2;
 }

@@ -18,7 +18,8 @@
  * anything else happens; both events of a short job are then reported together.
  *
  * A session's runner is offered to one stream and one session number, and takes its requests, one after the other, until
- * it is withdrawn. So a turn may report several jobs of a session, in order.
+ * it is withdrawn; or one of them, as a fresh runner does, if it is a live sandbox's for its next job. So a turn may report
+ * several jobs of a session, in order.
  *
  * Python gets the same information as without the fast path, only later. So each rule of Python that could forbid
  * a job must be part of the offer, or be set by lw_stream_fast_path. */

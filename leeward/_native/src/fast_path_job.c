@@ -214,7 +214,7 @@ void lw_fast_path_replied(struct lw_loop *loop, uint32_t at)
 	lw_tell_first(loop, &(struct lw_event){ .kind = LW_EVENT_DONE, .fd = entry->stream, .id = entry->id,
 						.number = entry->offer.number, .session = entry->offer.session,
 						.at = ended, .cpu = figures.cpu, .peak = figures.peak });
-	if (entry->offer.session) {
+	if (entry->offer.session && !entry->offer.once) {
 		entry->offer.time_before += figures.cpu;
 		lw_entry_hold(path, entry, slot->stream);
 	} else {
@@ -379,7 +379,7 @@ static ssize_t write_job(const struct lw_templates *templates, const struct lw_e
 			 const struct request *request, size_t *ret_size)
 {
 	const struct lw_piece *turn = entry->offer.shows ? &templates->job_shown : &templates->job_turn;
-	const struct lw_piece *first = request->session ? turn : &templates->job_code;
+	const struct lw_piece *first = request->session && !entry->offer.once ? turn : &templates->job_code;
 	uint8_t head[4];
 	size_t payload = first->size + request->size;
 	struct iovec pieces[] = {

@@ -20,6 +20,7 @@
 #include <Python.h>
 
 #include "job.h"
+#include "park.h"
 #include "privileges.h"
 
 #include <errno.h>
@@ -32,6 +33,8 @@
 #define MOST_REPLY 64
 /* The capacity of a pipe; a larger frame gets memory of its own. */
 #define ROOM (64u << 10)
+/* In place of a frame's size: none will come. wire/job_frames.py */
+#define PARK UINT32_MAX
 
 static struct {
 	struct lw_job given;
@@ -83,6 +86,8 @@ int64_t lw_job_take(void)
 	if (!all(head, sizeof(head)))
 		return -EPIPE;
 	size = (uint32_t)head[0] << 24 | (uint32_t)head[1] << 16 | (uint32_t)head[2] << 8 | head[3];
+	if (size == PARK)
+		lw_park();
 	if (size > ROOM)
 		job.taken = malloc(size); /* never freed: the process ends after its job */
 	if (!job.taken)

@@ -14,6 +14,8 @@
  *           + [cgroup directory] + tasks files; of an interpreter and a porter the five are birth end, job, reply,
  *           stdout, stderr
  *   STARTED [pidfd]
+ *   MAKE    [control end] + [cgroup directory] + tasks files, for the zygote
+ *   MADE    [pidfd]
  *   ENDED, FAILED, EXITED, UNSTARTED   none
  *
  * A process that START makes is in a runner's namespaces and the keeper's own child: beside.c. */
@@ -27,6 +29,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -81,7 +84,9 @@ static unsigned expected(const struct lw_keeper_message *order)
 {
 	const unsigned entry = (order->into & LW_INTO ? 1U : 0U) + order->attach;
 
-	if (order->kind == LW_ARM && !(order->into & ~(LW_INTO | LW_HURRIED | LW_PROVED)))
+	if (order->kind == LW_ARM && !(order->into & ~(LW_INTO | LW_HURRIED | LW_PROVED | LW_UNPINNED)))
+		return 1U + entry;
+	if (order->kind == LW_MAKE && !(order->into & ~LW_INTO))
 		return 1U + entry;
 	const unsigned what = order->into & (LW_TERMINAL | LW_INTERPRETER | LW_PORTER);
 	if (order->kind == LW_START && !(what & (what - 1)))
@@ -222,7 +227,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	if (keeper->count > MOST_CHILDREN)
 		return fail(keeper, order->runner, LW_ROOM, -ENOSPC);
 	/* Not earlier, because it gives the keeper pages of its own; and only once, because a refusal is permanent. */
-	if (order->into & LW_HURRIED && way->hot_count && !keeper->asked) {
+	if ((order->into & (LW_HURRIED | LW_UNPINNED)) == LW_HURRIED && way->hot_count && !keeper->asked) {
 		keeper->asked = true;
 		lw_hot_pin(way->hot, way->hot_count);
 		if (way->taken)
@@ -435,11 +440,110 @@ int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways,
 		unsigned count;
 		if ((ret = receive(channel, &order, fds, &count)) <= 0)
 			break;
-		ret = order.kind == LW_ARM ? arm(&keeper, how, &ways[LW_FIRST], &order, fds, ret_born)
+		ret = order.kind == LW_MAKE ? -EPROTO : order.kind == LW_ARM ? arm(&keeper, how, &ways[LW_FIRST], &order, fds, ret_born)
 					   : start(&keeper, ways, &order, fds, ret_born);
 		if (ret == 1)
 			return 1;
 		close_all(fds, count);
 	}
 	return ret == -EPIPE ? 0 : ret;
+}
+
+/* Take the steps up to the first whose result isn't allowed. Returns whether there is none. */
+static bool settle(struct lw_settling *settling)
+{
+	const struct lw_step *steps = settling->steps;
+	const uint32_t bounds[] = { 0, settling->aside, settling->last, settling->count };
+
+	for (unsigned part = 0; part < 3; part++) {
+		const uint32_t count = bounds[part + 1] - bounds[part];
+		const int64_t done = part == 1 ? lw_run_steps_aside(CLONE_NEWPID, steps + bounds[1], count, &settling->result)
+					       : lw_run_steps(steps + bounds[part], count, &settling->result);
+		settling->done = bounds[part] + (done < 0 ? 0 : (uint32_t)done);
+		if (done != count)
+			return false;
+	}
+	return true;
+}
+
+/* In the keeper of *order*: settle and serve, without the zygote's *channel*. */
+static int be_keeper(int channel, const struct lw_keeper_message *order, const int *fds, unsigned count,
+		     struct lw_settling *settling, struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born)
+{
+	settling->done = 0;
+	for (unsigned i = count - order->attach; i < count; i++)
+		if ((settling->result = raw(SYS_write, fds[i], (long)"0", 1, 0, 0)) < 0)
+			return LW_UNSETTLED;
+	close(channel);
+	/* A low number: the paths of Landlock's rules have those from landlock.HELD on. */
+	*settling->channel = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+	close_all(fds, count);
+	if (settling->map)
+		*settling->map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	if (!settle(settling))
+		return LW_UNSETTLED;
+	how->ruleset = settling->ruleset ? *settling->ruleset : -1;
+	const int ret = lw_keep(*settling->channel, how, ways, ret_born);
+	return ret ? ret : LW_OVER;
+}
+
+static void wake(int number)
+{
+	(void)number;
+}
+
+/* In the zygote, which has one thread: make keepers in new namespaces (*flags*, CLONE_NEW*) for the daemon, and reap them.
+ * In bytecode a zygote wrote a hundred pages for each, of which that keeper then had the old ones for itself. Returns 0 in
+ * the zygote when the daemon is gone, or -errno; in a keeper LW_UNSETTLED, LW_OVER or -errno; in a job 1, as lw_keep. */
+int lw_make_keepers(int channel, uint64_t flags, struct lw_settling *settling, struct lw_runner *how,
+		    const struct lw_way *ways, struct lw_born *ret_born)
+{
+	struct pollfd heard = { .fd = channel, .events = POLLIN };
+	struct sigaction waking = { .sa_handler = wake }, usual;
+	sigset_t child, before;
+	int ret;
+
+	/* The ends of keepers interrupt the wait, and only that. */
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &child, &before);
+	sigaction(SIGCHLD, &waking, &usual);
+	for (ret = 1; ret > 0;) {
+		struct lw_keeper_message order;
+		int fds[MOST_FDS], pidfd = -1;
+		unsigned count;
+
+		const int ready = ppoll(&heard, 1, NULL, &before);
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+		if (ready <= 0)
+			continue;
+		if ((ret = receive(channel, &order, fds, &count)) <= 0)
+			break;
+		if (order.kind != LW_MAKE) {
+			close_all(fds, count);
+			ret = -EPROTO;
+			break;
+		}
+		const int pid = lw_clone(flags, order.into & LW_INTO ? fds[1] : -1, &pidfd);
+		if (pid == 0) {
+			sigaction(SIGCHLD, &usual, NULL);
+			sigprocmask(SIG_SETMASK, &before, NULL);
+			return be_keeper(channel, &order, fds, count, settling, how, ways, ret_born);
+		}
+		close_all(fds, count);
+		if (pid < 0)
+			say(channel, (struct lw_keeper_message){ .kind = LW_FAILED, .into = LW_KEEPER, .value = -pid,
+				.runner = order.runner }, NULL, 0);
+		else
+			say(channel, (struct lw_keeper_message){ .kind = LW_MADE, .value = pid, .runner = order.runner },
+			    &pidfd, 1);
+		if (pidfd >= 0)
+			close(pidfd);
+	}
+	while (waitpid(-1, NULL, WNOHANG) > 0) /* those that live on are the daemon's to reap */
+		;
+	sigaction(SIGCHLD, &usual, NULL);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return ret;
 }

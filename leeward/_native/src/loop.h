@@ -91,6 +91,7 @@ struct lw_offer {
 	uint64_t session; /* 0, or the session on `stream` for which the runner is reserved */
 	int stream;
 	bool shows; /* the session's jobs may display things: they get the template `job_shown` */
+	bool once; /* the session's runner takes one job, as a fresh one does */
 	struct lw_watch watch;
 };
 

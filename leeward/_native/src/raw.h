@@ -7,6 +7,7 @@
 
 #if defined(__x86_64__)
 
+__attribute__((always_inline))
 static inline long raw6(long nr, long a, long b, long c, long d, long e, long f)
 {
 	register long r10 __asm__("r10") = d;
@@ -22,6 +23,7 @@ static inline long raw6(long nr, long a, long b, long c, long d, long e, long f)
 
 #elif defined(__aarch64__)
 
+__attribute__((always_inline))
 static inline long raw6(long nr, long a, long b, long c, long d, long e, long f)
 {
 	register long x8 __asm__("x8") = nr;
@@ -42,6 +44,7 @@ static inline long raw6(long nr, long a, long b, long c, long d, long e, long f)
 #error "leeward knows x86_64 and aarch64"
 #endif
 
+__attribute__((always_inline))
 static inline long raw(long nr, long a, long b, long c, long d, long e)
 {
 	return raw6(nr, a, b, c, d, e, 0);

@@ -21,6 +21,7 @@ struct lw_snapshot_parts {
 };
 
 uint64_t lw_thread_storage(void);
+int lw_huge_pages(int file, uint64_t from, uint64_t size);
 int lw_snapshot_take(int file, const struct lw_snapshot_part *parts, uint32_t count, bool huge);
 bool lw_hot_pin(const struct lw_range *pages, uint32_t count);
 void lw_snapshot_drop(const struct lw_snapshot_parts *taken);

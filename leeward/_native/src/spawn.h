@@ -1,9 +1,14 @@
-/* Making processes: keepers by clone3, runners as an init and a job, programs in namespaces of their own. See spawn.c. */
+/* Making processes: keepers by clone3, runners as an init and a job, programs in namespaces of their own. See spawn.c; for
+ * a kernel's branches branch.c. */
 #pragma once
 
 #include <linux/sched.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Descriptors of a branch: its door, and its pipes for jobs and replies, which a program doesn't inherit; then its streams. */
+#define LW_BRANCH_ENDS 5
+#define LW_BRANCH_PIPES 3
 
 struct lw_step;
 struct lw_init;
@@ -47,3 +52,4 @@ int lw_init_join_error(const struct lw_init *init);
 int lw_init_status(const struct lw_init *init, int *ret_status);
 uint64_t lw_init_spent_us(const struct lw_init *init);
 int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd);
+int lw_branch(const int *ends, const int *places, uint8_t word);

@@ -17,6 +17,11 @@
  *
  * What a fork wipes is empty in copies, too: the C library may keep random numbers there (vgetrandom).
  *
+ * A block of the C library's that is a mapping by itself, as of a large array, is grown by mremap(2). In a copy, where it is
+ * mapped from the state's file, it would have what lies behind it there, and behind the file's end nothing (SIGBUS). So its
+ * first page is a run by itself, which the loader copies: the block is then two mappings, mremap(2) refuses it, and the C
+ * library copies it into a new one.
+ *
  * The zygote's memory file has no name, and the loader gets it from the daemon. A file that can't be found by its name,
  * or lies where the sandbox writes, is taken as memory, with all of its pages. */
 
@@ -46,6 +51,8 @@
 #define VECTORS 256
 /* Of zeros one behind the other, after which they are let go. */
 #define EMPTY (64UL << 20)
+/* Bytes before a block of the C library's in its first page, at most: for alignments up to 64. */
+#define BLOCK_ALIGNED 0x30
 /* Beside pages: what the tables need of the file for one of the pages. */
 #define A_PAGE (PAGE + sizeof(struct run))
 
@@ -96,6 +103,7 @@ struct work {
 	uint64_t end;          /* of the pages in it */
 	struct run *runs;
 	uint32_t run_count, run_room;
+	uint32_t closed;       /* so many runs get no more pages */
 };
 
 UNCHECKED static void *fresh_memory(uint64_t size)
@@ -269,7 +277,7 @@ UNCHECKED static int take(struct work *work, const struct part *part, uint64_t p
 
 	if (page >= end)
 		return 0;
-	if (work->run_count == part->first || last[-1].start + last[-1].size != page) {
+	if (work->run_count == part->first || work->run_count == work->closed || last[-1].start + last[-1].size != page) {
 		if (work->run_count == work->run_room)
 			return -ENOSPC;
 		work->runs[work->run_count++] = (struct run){ .start = page, .at = work->end };
@@ -277,6 +285,26 @@ UNCHECKED static int take(struct work *work, const struct part *part, uint64_t p
 	work->runs[work->run_count - 1].size += end - page;
 	work->end += end - page;
 	return 0;
+}
+
+/* Whether a block begins with *page* that is a mapping by itself: glibc's malloc.c, IS_MMAPPED, behind what aligns it. */
+UNCHECKED static int begins_block(const uint64_t *page)
+{
+	for (uint64_t at = 0; at <= BLOCK_ALIGNED; at += 16) {
+		const uint64_t before = page[at / 8], size = page[at / 8 + 1];
+		if (before == at && (size & 7) == 2 && (at + size - 2) % PAGE == 0)
+			return 1;
+	}
+	return 0;
+}
+
+/* Add *page* as a run by itself. */
+UNCHECKED static int take_apart(struct work *work, const struct part *part, uint64_t page)
+{
+	work->closed = work->run_count;
+	const int err = take(work, part, page, page + PAGE);
+	work->closed = work->run_count;
+	return err;
 }
 
 typedef uint64_t words __attribute__((vector_size(16)));
@@ -334,6 +362,12 @@ UNCHECKED static int take_memory(struct work *work, const struct part *part, uin
 		} else {
 			left -= PAGE;
 			zeros = page + PAGE;
+			if (begins_block((const uint64_t *)page)) {
+				err = take(work, part, since, page);
+				if (!err)
+					err = take_apart(work, part, page);
+				since = zeros;
+			}
 		}
 	return err ? err : take(work, part, since, page);
 }

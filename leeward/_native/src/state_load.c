@@ -11,7 +11,6 @@
  *
  * What this process has mapped as the state had, of the same file and only to be read, stays: with the same zygote that is half
  * of it. Short runs of pages are copied, long ones mapped from the state's file, privately: copies share what they don't write.
- * A mapped block may be grown by mremap(2); behind the state's bytes the file has a large hole, so that there is no SIGBUS.
  *
  * The addresses of the zygote and of the kernel's own mappings may be other ones than those of the state: its heap is then
  * not where brk(2) would extend it (state_dump.c, resume), and [vdso] is moved. */
@@ -390,7 +389,7 @@ static int read_state(struct load *load, char *ret_name)
 
 	if (first == MAP_FAILED || fstat(load->file, &now) < 0)
 		return -errno;
-	const uint64_t size = first->magic == LW_STATE_MAGIC && first->size < (uint64_t)now.st_size ? first->size : 0;
+	const uint64_t size = first->magic == LW_STATE_MAGIC && first->size <= (uint64_t)now.st_size ? first->size : 0;
 	const struct head *const head = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, load->file, 0) : MAP_FAILED;
 	if (head == MAP_FAILED || size < PAGE || !is_whole(head, size))
 		return -EBADMSG;

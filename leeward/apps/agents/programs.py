@@ -36,6 +36,7 @@ class _Places:
     environ: Mapping[str, str]  # of the caller
     written: Sequence[str]  # real paths of folders that agents can write to: what a program there names isn't trusted
     allowed: Sequence[str]  # real paths that may be shown even so
+    in_image: bool  # what is in the host's /usr isn't shown: the image has it, by its name
 
     def is_doubtful(self, found: str) -> bool:
         """Whether *found* is in a folder that agents can write to, or leads there or through one."""
@@ -60,9 +61,10 @@ class _Places:
 
 
 def find(command: str, environ: Mapping[str, str], written: Sequence[str] = (),
-         allowed: Sequence[str] = ()) -> AgentProgram | None:
+         allowed: Sequence[str] = (), *, in_image: bool = False) -> AgentProgram | None:
     """
-    The program *command*, a path or a name in PATH, as the caller's shell would find it; None if there is none.
+    The program *command*, a path or a name in PATH, as the caller's shell would find it; None if there is none. *in_image*:
+    for a sandbox with an image, whose program of the same name, and interpreter, stand for those in the host's /usr.
 
     For a program in *written*, real paths that agents can write to, only these, /usr and *allowed* are shown. Raises
     RequestRejected if it can't be run in a sandbox: its interpreter is missing, it is a shim whose program isn't found,
@@ -71,8 +73,8 @@ def find(command: str, environ: Mapping[str, str], written: Sequence[str] = (),
     path = environ.get("PATH") or os.defpath
     found = _which(command, path, environ)
     if found is None:
-        return None
-    argv, shown = _resolved(os.path.abspath(found), path, environ, 0, _Places(environ, written, allowed), False)
+        return AgentProgram((os.path.basename(command),), (), ()) if in_image else None
+    argv, shown = _resolved(os.path.abspath(found), path, environ, 0, _Places(environ, written, allowed, in_image), False)
     folders = [os.path.dirname(word) for word in argv if word.startswith("/") and os.access(word, os.X_OK)]
     return AgentProgram(tuple(argv), outermost(shown), tuple(dict.fromkeys(
         folder for folder in folders if not _is_shown(folder))))
@@ -103,6 +105,8 @@ def _resolved(found: str, path: str, environ: Mapping[str, str], depth: int, pla
     venv = _venv(os.path.dirname(os.path.dirname(found)))
     # In a virtual environment python is a link, and finds its packages by the link's path.
     real = found if venv else os.path.realpath(found)
+    if places.in_image and _is_shown(real):
+        return [os.path.basename(found)], []
     venv = venv or _venv(os.path.dirname(os.path.dirname(real)))
     shown = [*venv, *_rooms(os.path.realpath(real))]
     if doubtful:

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 PROFILE = EGRESS = "agent"
 #: The beginning of a mount's source that is a descriptor of this process.
 OPENED = "/proc/self/fd/"
-#: The end of PATH in the sandbox.
+#: The end of PATH in the sandbox; and what starts a program in an image, whose own PATH only the sandbox knows.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
+_BESIDE = ("/bin/sh", "-c", 'export PATH="$0:$PATH"; exec "$@"')
 #: The caller's variables that every agent gets: locale, time zone and display of text.
 _PASSED = ("LANG", "LC_*", "TZ", "COLORTERM", "NO_COLOR", "EDITOR", "VISUAL", "PAGER")
 #: Limits of a sandbox's connections, within those of the operator's policy.
@@ -57,6 +58,7 @@ class AgentOptions:
     profile: str = ""  # of the sandbox; "" for `agent`. Another one is `approved`, or based on `agent`.
     persist: bool = False  # the home stays for the agent on the project, with its caches and tools
     asks: bool = False  # a person is asked about hosts that aren't allowed
+    image: str = ""  # an image, whose root file system the sandbox has; "" for the host's /usr
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +109,16 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
 
         mounts.append(Mount(os.path.realpath(layer.path), INSIDE))
     worktree, line = _worktree(project, source or project, settings, options, mounts)
-    kept = [_kept_home(definition.name, project, environ)] if options.persist else []
+    kept = [_kept_home(definition.name, project, environ, options.image)] if options.persist else []
     mounts[:0] = [Mount(path, home, writable=True) for path in kept]  # the home itself, before what is in it
     hosts, policy = _policy(definition, settings, options)
     folders = () if program is None else program.folders
     passed = {*_PASSED, *definition.pass_environment}
     patterns = [each for each in passed if set(each) & set("*?[")]  # a pattern is compiled, which takes 40 us
     logs, unlogged = ([], {}) if worktree is None else worktree.unlogged()
+    local = [os.path.join(home, ".local/bin")] if kept else []
     env = {
-        "PATH": ":".join((*folders, _PATH, *([os.path.join(home, ".local/bin")] if kept else []))), "PWD": inside, **unlogged,
+        **({} if options.image else {"PATH": ":".join((*folders, _PATH, *local))}), "PWD": inside, **unlogged,
         **{name: value for name, value in environ.items() if value.isprintable()
            and (name in passed or any(fnmatchcase(name, each) for each in patterns))},
         **{name: home_path(value, home) for name, value in definition.environment.items()}, **settings.environment}
@@ -127,13 +130,16 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         limits["memory"] = options.memory
     argv = () if program is None else (*program.argv, *definition.command[1:], *definition.arguments,
                                        *settings.arguments.get(definition.name, ()), *options.arguments)
+    if options.image and argv and (folders or local):
+        argv = (*_BESIDE, ":".join((*folders, *local)), *argv)
     return AgentRequest(
         argv, inside,
         {"profile": options.profile or PROFILE, "own_home": True, "egress": options.egress or EGRESS,
          "policy": policy, "mounts": mounts, "env": env,
          "hide": [*(os.path.join(inside, name) for name in hidden), *in_libraries[0], *logs],
          "protect": [os.path.join(inside, name) for name in PROTECTED],
-         "pin": [*(os.path.join(inside, name) for name in pinned), *in_libraries[1]], **limits},
+         "pin": [*(os.path.join(inside, name) for name in pinned), *in_libraries[1]], **limits,
+         **({"image": options.image} if options.image else {})},
         tuple((path, path) for path in (home_path(path, home) for path in definition.staged)), (*state, *kept),
         hosts, (*hidden, *absent),
         {secret.variable: (environ[secret.variable], secret.hosts) for secret in definition.secrets
@@ -142,13 +148,14 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
                                      and within(each.target, worktree.folder))), worktree)
 
 
-def _kept_home(agent: str, project: str, environ: Mapping[str, str]) -> str:
+def _kept_home(agent: str, project: str, environ: Mapping[str, str], image: str) -> str:
     """The folder of the host with the home that stays for *agent* on *project*: it has copies of that agent's files."""
     from leeward.apps.agents.instance_names import blake2b, instance_name  # few starts keep folders
     from leeward.apps.agents.state_files import own_folder
 
     # Another user may make a folder with the path of one that is gone.
-    digest = blake2b(b"%d\0%s\0%s" % (os.stat(project).st_uid, os.fsencode(agent), os.fsencode(project))).hexdigest()[:24]
+    parts = (b"%d" % os.stat(project).st_uid, *map(os.fsencode, (agent, project, *filter(None, [image]))))
+    digest = blake2b(b"\0".join(parts)).hexdigest()[:24]
     return os.path.join(own_folder(os.path.join(cache_home(environ), "homes")),
                         f"{instance_name(os.fsencode(project), 'home')}-{digest}")
 

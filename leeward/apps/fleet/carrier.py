@@ -36,6 +36,8 @@ MOST, MOST_BYTES = 500, 32 << 20
 #: Seconds that a fetch waits for more answers, if fewer have come than half of the jobs that are under way: a message costs
 #: the processor time of some short jobs, and the other half keeps the workers busy meanwhile.
 MORE_S = 0.01
+#: The same where CROWD jobs for each worker are under way: each has waited for several others, and no worker waits for work.
+CROWD, CROWDED_S = 4, 0.1
 #: Seconds between two attempts to start a daemon.
 _START_S = 30.0
 
@@ -68,6 +70,7 @@ class _Caller:
 
     def __init__(self, client: NodeClient) -> None:
         self.client = client
+        self.workers = 0  # of the daemon, once it was asked
         self.fetched = time.monotonic()
         self._answers: list[Answered] = []
         self._some = asyncio.Event()
@@ -140,7 +143,7 @@ class _Caller:
         await _until(self._some, FETCH_S)
         if self._answers and len(self._answers) < self._jobs:
             self._enough = asyncio.Event()
-            await _until(self._enough, MORE_S)
+            await _until(self._enough, CROWDED_S if 0 < CROWD * self.workers <= self._jobs else MORE_S)
             self._enough = None
         size = count = 0
         while count < min(MOST, len(self._answers)) and size < MOST_BYTES:
@@ -192,7 +195,9 @@ class Carrier:
     async def _make(self, caller: _Caller, call: Call) -> tuple[Any, list[int]]:
         _, kind, _, fields, seconds, _ = call
         if kind == "state":
-            return await self._state(caller.client, seconds or FETCH_S), []
+            state = await self._state(caller.client, seconds or FETCH_S)
+            caller.workers = state["capacity"]
+            return state, []
         if kind == "drain":
             self._drained_at = time.monotonic() + float(fields["seconds"]) if fields["seconds"] else None
             return {}, []

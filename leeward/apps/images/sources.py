@@ -24,8 +24,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
-from leeward.apps.images.streams import BadImage, ImageBounds, Plain, Readable
-from leeward.errors import BadRequest, LeewardError, Unsupported, quoted
+from leeward.apps.images.streams import BadImage, ImageBounds, Plain, Readable, as_archive, members
+from leeward.errors import BadRequest, Unsupported, quoted
 from leeward.spec.images import MOST_LAYERS, ImageConfig, config_of
 
 #: Bytes of a manifest, an index or a configuration, at most; names in an archive that holds layers.
@@ -325,22 +325,14 @@ class _ArchiveBlobs:
         self._places: dict[str, tuple[int, int]] = {}
         links: dict[str, str] = {}
         size = os.fstat(self._fd).st_size
-        try:
-            file.seek(0)
-            archive = tarfile.TarFile(fileobj=_ForwardFile(file), mode="r", encoding="utf-8", errors="surrogateescape")  # type: ignore[arg-type]  # what it calls
-            number = 0
-            while (member := archive.next()) is not None:
-                archive.members = []  # type: ignore[attr-defined]  # it keeps them all
-                name, number = os.path.normpath(member.name), number + 1
+        file.seek(0)
+        with as_archive("the file"):
+            for member in members(file):
+                name = os.path.normpath(member.name)
                 if member.isreg() and 0 <= member.size <= size - member.offset_data and len(self._places) < _MOST_FILES:
                     self._places[name] = member.offset_data, member.size
                 elif member.issym() and len(links) < _MOST_FILES:
                     links[name] = os.path.normpath(os.path.join(os.path.dirname(name), member.linkname))
-        except LeewardError:
-            raise
-        except (tarfile.TarError, ValueError, OverflowError, RecursionError, EOFError, KeyError, IndexError, TypeError,
-                AttributeError) as error:
-            raise BadImage(f"the file is no tar archive that can be read ({type(error).__name__})") from None
         self._places |= {name: self._places[to] for name, to in links.items() if to in self._places}
 
     @contextlib.contextmanager
@@ -349,26 +341,6 @@ class _ArchiveBlobs:
 
     def size(self, name: str) -> int:
         return self._places.get(os.path.normpath(name), (0, -1))[1]
-
-
-class _ForwardFile:
-    """A file for tarfile, which reads no header longer than 1 MiB and goes forward."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def read(self, size: int) -> bytes:
-        if not 0 <= size <= 1 << 20:
-            raise BadImage("a header of an archive is longer than 1 MiB")
-        return self._file.read(size)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def seek(self, position: int) -> None:
-        if position < self._file.tell():
-            raise BadImage("an archive leads back to what was read already")
-        self._file.seek(position)
 
 
 @contextlib.contextmanager

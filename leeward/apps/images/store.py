@@ -15,7 +15,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leeward._native.beneath import open_beneath, open_in_root
 from leeward.apps.images import packing, unpacking
@@ -109,14 +109,20 @@ class Images:
         place = images.name_path(self.folder, name)
         progress.total = sum(packed.size for packed in found.layers)
         with self.locked():
-            every = [self._have(packed, progress, bounds) for packed in found.layers]
+            every, names = list[str](), bounds.names
+            for packed in found.layers:
+                every.append(self._have(packed, progress, replace(bounds, names=names)))
+                names -= record.names if (record := self.layer(every[-1])) is not None else 0
+            if names < 0:
+                raise BadImage(f"the image has more names than the {bounds.names} that it may have")
             # An overlay has no layer twice. Of one that was repeated, all that it has is in the upper one of them.
             digests = tuple(reversed(dict.fromkeys(reversed(every))))
             self._check_implied(digests)
             image = Image(digests, found.config, images.users_of(self._file(digests, b"etc/passwd")),
                           images.groups_of(self._file(digests, b"etc/group")), source, int(time.time()))
             image.identity("")  # BadRequest for a user that isn't there
-            write_whole(images.image_path(self.folder, image.hash), images.write_image(image), 0o644)
+            record = _record(images.write_image(image), "configuration")
+            write_whole(images.image_path(self.folder, image.hash), record, 0o644)
             write_whole(place, images.write_name(image.hash), 0o644)
         left: dict[str, int] = {}
         for layer in map(self.layer, digests):
@@ -197,7 +203,8 @@ class Images:
         os.mkdir(half, 0o755)
         try:
             with packed.open() as source:
-                plain = Plain(source, ImageBounds(room, bounds.names, bounds.depth, bounds.ratio), progress.passed)
+                bounds = replace(bounds, size=room)
+                plain = Plain(source, bounds, progress.passed)
                 fd = os.open(half, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 try:
                     done = unpacking.unpack(plain, fd, bounds)
@@ -208,11 +215,12 @@ class Images:
                     raise BadImage(f"a layer has the {what} {got}, and should have {wanted}")
             digest = plain.diff_id
             if self.layer(digest) is None:
+                implied = tuple(sorted(path.decode("utf-8", "surrogateescape") for path in done.implied))
+                record = _record(images.write_layer(LayerRecord(done.size, done.names, implied, done.left_out)),
+                                 "list of folders above its files")
                 self._discard(digest)
                 os.rename(half, images.layer_path(self.folder, digest))
-                implied = tuple(sorted(path.decode("utf-8", "surrogateescape") for path in done.implied))
-                record = LayerRecord(done.size, done.names, implied, done.left_out)
-                write_whole(images.layer_record_path(self.folder, digest), images.write_layer(record), 0o644)
+                write_whole(images.layer_record_path(self.folder, digest), record, 0o644)
             return digest
         finally:
             remove_tree(half)
@@ -278,3 +286,10 @@ class Images:
 
 def _read(path: str) -> bytes | None:
     return read_whole(path, images.MOST_WRITTEN + 1)
+
+
+def _record(data: bytes, what: str) -> bytes:
+    """*data*, if it can be read again; BadImage."""
+    if len(data) > images.MOST_WRITTEN:
+        raise BadImage(f"the image's {what} is longer than {images.MOST_WRITTEN} bytes")
+    return data

@@ -7,8 +7,10 @@ import contextlib
 import hashlib
 import importlib
 import lzma
+import re
+import tarfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +20,10 @@ from leeward.errors import BadRequest, LeewardError, Unsupported
 PIECE = 1 << 20
 #: Bytes of which no ratio is asked: small layers may be zeros.
 _FREE = 64 << 20
+#: Bytes of the headers of one member, and of those that stand for all members behind them, at most.
+_MOST_HEADERS, _MOST_GLOBAL = 1 << 20, 64 << 10
+#: Types of headers with records, and of all that have more behind them; a number that is none of a header's.
+_PAX, _WITH_MORE, _LONG_NUMBER = (b"x", b"g", b"X"), (b"x", b"g", b"X", b"L", b"K"), re.compile(rb"[0-9]{64}")
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -27,6 +33,12 @@ class BadImage(BadRequest):
 
 class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
+
+
+class Forward(Readable, Protocol):
+    def tell(self) -> int: ...
+
+    def seek(self, position: int, /) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,70 @@ class ImageBounds:
     names: int = 2_000_000
     depth: int = 256
     ratio: int = 200
+
+
+class _Headers:
+    """A file for tarfile, which reads headers from it alone, goes forward, and has a bound on those of one member."""
+
+    def __init__(self, file: Forward) -> None:
+        self._file, self.left = file, _MOST_HEADERS
+        self._follows = b""  # the type of a header that the next bytes belong to
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= self.left:
+            raise BadImage(f"a member of an archive has headers longer than {_MOST_HEADERS} bytes")
+        self.left -= size
+        data, kind = self._file.read(size), self._follows
+        if kind in _PAX and not _is_pax(data):
+            raise BadImage("a member of an archive has an extended header that is broken")
+        self._follows = data[156:157] if not kind and len(data) == tarfile.BLOCKSIZE and data[156:157] in _WITH_MORE else b""
+        return data
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seek(self, position: int) -> None:
+        if position < self._file.tell():
+            raise BadImage("an archive leads back to what was read already")
+        self._file.seek(position)
+
+
+def _is_pax(data: bytes) -> bool:
+    """
+    Whether *data* is records "LENGTH KEY=VALUE\\n". Of others, and of long numbers, tarfile's regular expressions take a
+    time that grows with the square of their length: a quarter of an hour for 1 MiB (CVE-2024-6232).
+    """
+    at = 0
+    while at < len(data) and data[at]:
+        space = data.find(b" ", at, at + 8)
+        end = at + int(data[at:space]) if space > at and data[at:space].isdigit() else 0
+        if not space < end <= len(data) or data[end - 1] != ord("\n") or data.find(b"=", space, end) < 0:
+            return False
+        at = end
+    return not _LONG_NUMBER.search(data)
+
+
+@contextlib.contextmanager
+def as_archive(what: str) -> Iterator[None]:
+    """BadImage for whatever tarfile, and what uses its members, makes of bytes that are no archive; *what* is one of it."""
+    try:
+        yield
+    except LeewardError:
+        raise
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError, EOFError, KeyError, IndexError, TypeError,
+            AttributeError) as error:
+        raise BadImage(f"{what} is no tar archive that can be read ({type(error).__name__})") from None
+
+
+def members(file: Forward) -> Iterator[tarfile.TarInfo]:
+    """The members of the archive that *file* has from where it is, which isn't kept in memory; within `as_archive`."""
+    headers = _Headers(file)
+    archive = tarfile.TarFile(fileobj=headers, mode="r", encoding="utf-8", errors="surrogateescape")  # type: ignore[arg-type]  # what it calls
+    while (member := archive.next()) is not None:
+        archive.members, headers.left = [], _MOST_HEADERS  # type: ignore[attr-defined]  # it keeps them all
+        if sum(len(name) + len(value) for name, value in archive.pax_headers.items()) > _MOST_GLOBAL:
+            raise BadImage(f"an archive has headers for all members longer than {_MOST_GLOBAL} bytes")
+        yield member
 
 
 class _Gzip:
@@ -122,16 +198,12 @@ class Plain:
         return self._position
 
     def seek(self, position: int) -> None:
-        if position < self._position:
-            raise BadImage("an archive leads back to what was read already")
         while self._position < position:
             if not self.piece(position - self._position):
                 raise BadImage("an archive ends early")
 
     def read(self, size: int) -> bytes:
-        """*size* bytes, fewer at the end; BadImage if more are asked for than a header may have."""
-        if not 0 <= size <= PIECE:
-            raise BadImage("a header of an archive is longer than 1 MiB")
+        """*size* bytes, fewer at the end."""
         found = self.piece(size)
         if len(found) < size:
             parts = [found]

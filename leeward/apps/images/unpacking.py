@@ -21,8 +21,8 @@ import tarfile
 from dataclasses import dataclass, field
 
 from leeward._native.beneath import open_in_root
-from leeward.apps.images.streams import PIECE, BadImage, ImageBounds, Plain
-from leeward.errors import LeewardError, quoted
+from leeward.apps.images.streams import PIECE, BadImage, ImageBounds, Plain, as_archive, members
+from leeward.errors import quoted
 
 OPAQUE = "user.overlay.opaque"
 #: The names by which layers mark what is missing, and folders whose lower ones are covered.
@@ -31,6 +31,10 @@ WHITEOUT, OPAQUE_MARK = b".wh.", b".wh..wh..opq"
 _ZEROS = bytes(PIECE)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _MOST_PATH, _MOST_NAME, _MOST_NS = 4095, 255, (1 << 33) * 10**9
+#: Bytes of the paths of a layer's folders together, at most: they are kept until its end.
+_MOST_FOLDERS = 256 << 20
+#: Bytes that a name takes on a disk, and a block of a file or folder, as file systems have them.
+_ENTRY, _BLOCK = 512, 4096
 #: The kinds of members that aren't made, by what they are called in a report.
 _LEFT_OUT = {tarfile.CHRTYPE: "devices", tarfile.BLKTYPE: "devices"}
 
@@ -39,8 +43,8 @@ _LEFT_OUT = {tarfile.CHRTYPE: "devices", tarfile.BLKTYPE: "devices"}
 class Unpacked:
     """
     Attributes:
-        names: the members.
-        size: bytes of the files.
+        names: the members, and folders that are implied.
+        size: bytes that they take on a disk.
         implied: folders that no member made, but one below them.
         left_out: what was dropped, with its number.
     """
@@ -58,19 +62,13 @@ def unpack(plain: Plain, folder: int, bounds: ImageBounds) -> Unpacked:
     """
     layer = _Layer(plain, folder, bounds)
     try:
-        archive = tarfile.TarFile(fileobj=plain, mode="r", encoding="utf-8", errors="surrogateescape")  # type: ignore[arg-type]  # what it calls
-        while (member := archive.next()) is not None:
-            archive.members = []  # type: ignore[attr-defined]  # it keeps them all
-            layer.add(member)
-        if plain.last.strip(b"\0"):  # where tarfile ends without a word
-            raise BadImage("a layer has a header that is broken")
-        plain.drain()
-        layer.finish()
-    except LeewardError:
-        raise
-    except (tarfile.TarError, ValueError, OverflowError, RecursionError, EOFError, KeyError, IndexError, TypeError,
-            AttributeError) as error:
-        raise BadImage(f"a layer is no tar archive that can be read ({type(error).__name__})") from None
+        with as_archive("a layer"):
+            for member in members(plain):
+                layer.add(member)
+            if plain.last.strip(b"\0"):  # where tarfile ends without a word
+                raise BadImage("a layer has a header that is broken")
+            plain.drain()
+            layer.finish()
     except OSError as error:
         raise _refused(error) from None
     finally:
@@ -89,7 +87,7 @@ class _Layer:
     def __init__(self, plain: Plain, folder: int, bounds: ImageBounds) -> None:
         self._plain, self._folder, self._bounds = plain, folder, bounds
         self.done = Unpacked()
-        self._declared = 0
+        self._kept = 0  # bytes of the paths of folders
         self._folders: dict[bytes, tuple[int, int]] = {}  # modes and times, which are set last
         self._parent: tuple[bytes, int] | None = None  # the last parent that was opened
 
@@ -99,15 +97,13 @@ class _Layer:
             os.close(parent[1])
 
     def add(self, member: tarfile.TarInfo) -> None:
-        self.done.names += 1
-        if self.done.names > self._bounds.names:
-            raise BadImage(f"the layer has more than {self._bounds.names} names")
+        self._count(_BLOCK if member.isdir() else member.size if member.isreg() else 0)
         path = self._path(member.name)
         if any(name.startswith("SCHILY.xattr.") for name in member.pax_headers):
             self._leave_out("extended attributes")
         if not path:
             if member.isdir():
-                self._folders[b""] = _mode(member), _time(member)
+                self._note(b"", _mode(member), _time(member))
             return
         above, _, name = path.rpartition(b"/")
         if above.startswith(WHITEOUT) or b"/" + WHITEOUT in above:
@@ -139,6 +135,22 @@ class _Layer:
             os.mkfifo(name, _mode(member) & 0o777, dir_fd=at)
         else:
             raise BadImage(f"{quoted(path)[:200]} is of the unknown type {member.type!r}")
+
+    def _count(self, size: int) -> None:
+        """Count a name with so many bytes, which isn't made yet."""
+        self.done.names += 1
+        self.done.size += _ENTRY + max(0, size + -size % _BLOCK)
+        if self.done.names > self._bounds.names:
+            raise BadImage(f"the image has more names than the {self._bounds.names} that it may still have")
+        if self.done.size > self._bounds.size:
+            raise BadImage(f"the image takes more than {self._bounds.size} bytes")
+
+    def _note(self, path: bytes, mode: int, time: int) -> None:
+        """Keep what a folder gets at the end."""
+        self._kept += len(path) if path not in self._folders else 0
+        if self._kept > _MOST_FOLDERS:
+            raise BadImage(f"the paths of the layer's folders have more than {_MOST_FOLDERS} bytes together")
+        self._folders[path] = mode, time
 
     def finish(self) -> None:
         """Set the modes and times of the folders, the inner ones first."""
@@ -187,8 +199,9 @@ class _Layer:
                 try:
                     at = open_in_root(self._folder, here, _FOLDER)
                 except FileNotFoundError:
+                    self._count(_BLOCK)
                     os.mkdir(part, 0o700, dir_fd=above)  # EEXIST: a link that leads nowhere
-                    self._folders[here] = 0o755, 0
+                    self._note(here, 0o755, 0)
                     self.done.implied.add(here)
                     at = open_in_root(self._folder, here, _FOLDER)
             finally:
@@ -220,13 +233,10 @@ class _Layer:
                 os.mkdir(name, 0o700, dir_fd=at)
                 if covers:
                     self._cover(at, name)
-        self._folders[path] = _mode(member), _time(member)
+        self._note(path, _mode(member), _time(member))
         self.done.implied.discard(path)
 
     def _make_file(self, at: int, name: bytes, member: tarfile.TarInfo) -> None:
-        self._declared += max(0, member.size)
-        if self._declared > self._bounds.size:
-            raise BadImage(f"the image says that it has more than {self._bounds.size} bytes")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             file = os.open(name, flags, 0o600, dir_fd=at)
@@ -251,7 +261,6 @@ class _Layer:
             os.utime(file, ns=(_time(member),) * 2)
         finally:
             os.close(file)
-        self.done.size += member.size
 
     def _make_link(self, at: int, name: bytes, target: bytes) -> None:
         above, _, source = target.rpartition(b"/")

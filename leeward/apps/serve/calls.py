@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -84,6 +84,7 @@ class Use:
     waiting: int = 0  # those of jobs over the wire that run or wait
     opening: int = 0  # sandboxes that the daemon is being asked for, and open sessions
     snapshots: int = 0  # that the daemon is being asked for
+    watchers: int = 0  # folders that are looked at again and again
     allowance: float = 0.0  # calls that may come now
     since: float = 0.0  # time.monotonic() of that figure
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # of the calls
@@ -137,23 +138,21 @@ async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
     said = request.headers.get("content-length", "0")
     if not said.isascii() or not said.isdigit() or int(said[:20]) > most:
         raise too_large(most)
-    size, stream = 0, request.stream()
-    async with aclosing(stream):
-        while True:
-            try:
-                async with asyncio.timeout(PIECE_S):
-                    piece = await anext(stream, None)
-            except TimeoutError:
-                raise ServeProblem(408, f"nothing of the body came for {PIECE_S:g} seconds") from None
-            except ClientDisconnect:
-                raise ClientGone from None
-            if piece is None:
-                return
-            size += len(piece)
-            if size > most:
-                raise too_large(most)
-            if piece:
-                yield piece
+    size, more = 0, True
+    while more:
+        try:
+            async with asyncio.timeout(PIECE_S):
+                message = await request.receive()
+        except TimeoutError:
+            raise ServeProblem(408, f"nothing of the body came for {PIECE_S:g} seconds") from None
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        size += len(piece)
+        if size > most:
+            raise too_large(most)
+        if piece:
+            yield piece
 
 
 def check_values(body: bytes) -> None:
@@ -240,6 +239,7 @@ class ServeCall:
     tenant: ServeTenant
     use: Use
     held: int = 0  # bytes of its body, until its end
+    jobs: int = 0  # that it counts as, until its end
 
     @property
     def headers(self) -> Headers:
@@ -248,12 +248,16 @@ class ServeCall:
     async def pieces(self, most: int) -> AsyncGenerator[bytes, None]:
         """The pieces of the body, which are kept until the call's end; ServeProblem if the tenant sends too much at once."""
         async for piece in pieces_of(self.request, min(most, self.tenant.quota.body)):
-            self.held += len(piece)
-            self.use.held += len(piece)
             self.use.received += len(piece)
-            if self.use.held > BODIES * self.tenant.quota.body:
-                raise busy("too much is being sent at once")
+            self.hold(len(piece))
             yield piece
+
+    def hold(self, size: int) -> None:
+        """Count bytes until the call's end, or some less; ServeProblem if the tenant sends too much at once."""
+        self.held += size
+        self.use.held += size
+        if size > 0 and self.use.held > BODIES * self.tenant.quota.body:
+            raise busy("too much is being sent at once")
 
     async def body(self, most: int) -> bytes:
         return b"".join([piece async for piece in self.pieces(most)])
@@ -351,6 +355,7 @@ class ServeEndpoint:
                         await answer(scope, receive, send_once)
                 finally:
                     call.use.held -= call.held
+                    call.use.jobs -= call.jobs
         except ClientGone:
             pass
         except asyncio.CancelledError:

@@ -22,11 +22,8 @@ from typing import Any, Literal
 
 import h11
 import uvicorn
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -44,7 +41,7 @@ from leeward.spec.paths import RemoteHost, client_socket
 #: The faces, by name, with the module that has their routes. Routes are tried in this order: first those of many short calls.
 FACES = {"run-code": "leeward.apps.serve.run_code", "e2b": "leeward.apps.serve.e2b.control",
          "mcp": "leeward.apps.serve.mcp_face", "jupyter": "leeward.apps.serve.jupyter_face",
-         "leeward": "leeward.apps.serve.wire_face", "ports": ""}
+         "opensandbox": "leeward.apps.serve.opensandbox_face", "leeward": "leeward.apps.serve.wire_face", "ports": ""}
 
 #: Those with WebSockets.
 WITH_SOCKETS = frozenset({"ports", "leeward", "jupyter"})
@@ -87,12 +84,11 @@ def application(door: Door, faces: Sequence[str], names: Sequence[str] = (), ori
     routes: list[BaseRoute] = [route for face, module in FACES.items() if module and face in faces
                                for route in import_module(module).routes(door)]
     routes += health(door.nodes)
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
-    app.router.redirect_slashes = False
+    app: ASGIApp = RouteTable(routes)
     if "e2b" in faces:
         from leeward.apps.serve.e2b.envd import OtherPorts  # with the face
 
-        app.add_middleware(OtherPorts)
+        app = OtherPorts(app)
     ports = None
     if "ports" in faces:
         from leeward.apps.serve.ports import PortsFace  # with the face
@@ -101,9 +97,19 @@ def application(door: Door, faces: Sequence[str], names: Sequence[str] = (), ori
     return HostGate(app, [*names, *([door.options.domain] if door.options.domain else [])], origins, ports)
 
 
-async def _no_route(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 404
-    return form(ServeProblem(status, "there is no such route; `leeward serve` names the faces that are on"))
+class RouteTable:
+    """Starlette's router alone: its application has two layers more, which each message passes."""
+
+    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+        self._router = Router(routes, redirect_slashes=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self  # then the router raises where there is no route
+        try:
+            await self._router(scope, receive, send)
+        except HTTPException as error:
+            problem = ServeProblem(error.status_code, "there is no such route; `leeward serve` names the faces that are on")
+            await form(problem)(scope, receive, send)
 
 
 def most_connections() -> int:
@@ -220,6 +226,7 @@ def sockets_of(faces: Sequence[str]) -> type[asyncio.Protocol] | Literal["none"]
     if WITH_SOCKETS.isdisjoint(faces):
         return "none"
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol  # with the faces
+    from websockets.protocol import State  # as above
 
     class DoorSocket(WebSocketsSansIOProtocol):
         _pongs = b""  # that wait until the client reads
@@ -230,6 +237,12 @@ def sockets_of(faces: Sequence[str]) -> type[asyncio.Protocol] | Literal["none"]
                 self.transport.write(pongs)
             else:
                 self._pongs = pongs or self._pongs  # the last answer stands for all before it (RFC 6455, 5.5.3)
+
+        def send_receive_event_to_app(self) -> None:
+            if self.conn.state is State.CONNECTING:
+                self.transport.abort()  # a client waits for the answer (RFC 6455, 4.1); the end of what isn't open would fail
+            else:
+                super().send_receive_event_to_app()
 
         def resume_writing(self) -> None:
             super().resume_writing()

@@ -395,7 +395,12 @@ class WireConnection:
                     self._jobs[number].answered.set()
                 self._count(asked, message)
                 changed = self._shown(asked.op, message.get("ok"))
-                await self._give_bytes(frame(payload) if changed is None else encode({**message, "ok": changed}))
+                try:
+                    if asked.op == "sandbox_open" and "ok" in message:
+                        await self._door.boxes.check_count(self._call.tenant, message["ok"]["sandbox"])
+                    await self._give_bytes(frame(payload) if changed is None else encode({**message, "ok": changed}))
+                except ServeProblem as refused:
+                    await self._refuse(number, refused)
 
     def _count(self, asked: _Asked, message: Row) -> None:
         use, op, ok, known = self._call.use, asked.op, message.get("ok"), self._face.snapshots

@@ -864,7 +864,7 @@ struct lw_sandbox_open {
 	struct lw_bytes profile; /* which files the sandbox shows and what it permits: one of the daemon's profiles */
 	struct lw_bytes environment; /* as for `execute`, for all that runs in it */
 	struct lw_bytes egress; /* as for `execute`, for all that runs in it */
-	struct lw_bytes image; /* an [image](images.md) of the daemon's user, whose root file system takes the place of the host's files; not with `environment`, `mounts` and a home folder */
+	struct lw_bytes image; /* an [image](images.md) of the daemon's user, whose root file system takes the place of the host's files; not with `environment` */
 	struct lw_limits limits; /* as for `execute`, and `files`, bytes in /workspace, /tmp and /dev/shm together. It, `memory` and `processes` hold for the whole sandbox; `time` and `output` for each `process_run` that doesn't set its own */
 	double idle; /* seconds without a request about it and without a request that waits for it, after which it ends; at most `sandbox_idle` */
 	double lifetime; /* seconds after which it ends in any case; at most `sandbox_lifetime` */
@@ -876,7 +876,7 @@ struct lw_sandbox_open {
 	uint64_t dock; /* the number of a `sandbox_dock` of this connection; `mounts` need one */
 	struct lw_bytes cwd; /* of the profile `shell`: the folder in which programs start, and whose `.env` files are hidden */
 	struct lw_bytes home; /* of the profile `shell`: a folder whose secrets are hidden, beside the one that the host has for the user. Of the profile `agent`, which needs it, of `approved` and of those based on one of the two: the home folder, a private one at that path */
-	struct lw_bytes user; /* with a home folder: the user's name inside. With `image`: who runs there, a name of the image's or a number, perhaps `:` and a group's */
+	struct lw_bytes user; /* with a home folder: the user's name inside. With `image` alone: who runs there, a name of the image's or a number, perhaps `:` and a group's */
 	struct lw_texts hide; /* with a home folder: absolute paths in its mounts that can't be seen: a file is empty there and can't be read, a folder is empty. With `protect` and `pin` at most 512, 40,960 bytes together */
 	struct lw_texts protect; /* absolute paths in the sandbox's mounts that can't be written. Names that aren't there, and links, are left as they are */
 	struct lw_texts pin; /* absolute paths of folders in the sandbox's mounts that can't be renamed, moved or removed, nor the folders above them. A file can be renamed within such a folder, and not into or out of it */

@@ -72,6 +72,7 @@ class FastPath:
         self._givers: dict[int, Giver] = {}  # by the runner's number
         self._jobs: dict[int, Execution] = {}
         self.held: dict[int, tuple[Connection, JobStart]] = {}
+        self._once = set[int]()  # runners of sessions that take one job
         self._enabled = False
         self.offered = 0
 
@@ -82,12 +83,17 @@ class FastPath:
             self._enabled = True
 
     def offer(self, offer: native.Offer, giver: Giver) -> bool:
-        """Give this runner to the next request of code alone; a session's to all of the session, until `withdraw`."""
+        """
+        Give this runner to the next request of code alone; a session's to all of the session, until `withdraw`, or to one
+        of them.
+        """
         if not self._enabled:
             return False
         with contextlib.suppress(OSError):
             self._loop.offer(offer)
             self._givers[offer.number] = giver
+            if offer.once:
+                self._once.add(offer.number)
             self.offered += not offer.session
             return True
         return False
@@ -109,6 +115,7 @@ class FastPath:
         """Take the runner, and the job that it runs, off the fast path."""
         self._jobs.pop(runner, None)
         self._givers.pop(runner, None)
+        self._once.discard(runner)
         self._loop.withdraw(runner)
 
     def refuse_with(self, why: Refused) -> None:
@@ -120,13 +127,15 @@ class FastPath:
             self._loop.shed(fd, on)
 
     def job_started(self, receiver: Connection, start: JobStart) -> None:
-        if start.session and not start.unsent:
+        if start.session and not start.unsent and start.runner not in self._once:
             self.held[start.runner] = receiver, start
         else:
             self._report_start(receiver, start)
 
     def _report_start(self, receiver: Connection, start: JobStart) -> None:
-        giver = self._givers.get(start.runner) if start.session else self._givers.pop(start.runner, None)
+        lasts = start.session and start.runner not in self._once
+        self._once.discard(start.runner)
+        giver = self._givers.get(start.runner) if lasts else self._givers.pop(start.runner, None)
         try:
             receiver.job_started(start)
         except Exception as error:

@@ -200,6 +200,11 @@ class Workforce:
         return self._work.crowded
 
     @property
+    def only_holders(self) -> bool:
+        """Whether sessions and sandboxes wait for a worker, and no job does."""
+        return 0 < self._work.queue.takers == len(self._work.queue)
+
+    @property
     def crammed(self) -> bool:
         """For a worker whose session has ended: whether there are enough workers without it."""
         left = len(self.by_slot) - self.held - self.size - self.surplus - self._extra

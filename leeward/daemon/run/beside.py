@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 from leeward._native.loop import CLOCK, Gauge, JobSeen
 from leeward.base.dataclass import replace
 from leeward.base.protocols import Protocol
-from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import Reactor
-from leeward.daemon.run.execution import Execution
+from leeward.daemon.loop.barrier import in_any_case, nothing
+from leeward.daemon.loop.fast_path import FastPath, ReplyAddress
+from leeward.daemon.loop.reactor import JobStart, Reactor
+from leeward.daemon.run.execution import Caller, Execution
 from leeward.daemon.run.launch import Exit
 from leeward.daemon.run.live_process import LiveProcess
 from leeward.daemon.run.report import Report
@@ -205,7 +206,7 @@ class Interpreter:
     called once with the runner, which is leased already and can get a job, or *failed*, with a layer or "", and the
     reason; without *ready* it waits for `give`. *tenant*, set by the code that gives `runner` one, is told of the end.
     *family* shares its group and listener, once it has branches or if it is a branch. *take_back* withdraws the runner,
-    and its job, from the fast path.
+    and its job, from the fast path. *armed* is called when it waits for a job, before *ready*.
     """
 
     costs = "job"
@@ -218,7 +219,8 @@ class Interpreter:
         self.tenant: Tenant | None = None
         self.process: LiveProcess | None = None
         self.family: Family | None = None
-        self.take_back: Callable[[], None] = lambda: None
+        self.take_back: Callable[[], None] = nothing
+        self.armed: Callable[[], None] = nothing
         self._reactor, self._leaf = reactor, leaf
         self._ready, self._failed = ready, failed
         self._end: Exit | None = None
@@ -276,6 +278,7 @@ class Interpreter:
         if runner.state is RunnerState.ARMING and runner.ready():
             runner.record_baseline()
             runner.happen(RunnerEvent.READY)
+            self.armed()
         if runner.state is RunnerState.ARMED and self._ready is not None:
             ready, self._ready = self._ready, None
             runner.happen(RunnerEvent.LEASED)
@@ -292,8 +295,31 @@ class Interpreter:
     def give(self, ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> None:
         """Set the callbacks of one that was made without."""
         self._ready, self._failed = ready, failed
+        self.take_back()
         self._leaf.begin()
         self._check_ready()
+
+    def offer(self, fast_path: FastPath, client: ReplyAddress) -> None:
+        """Let the fast path have one that was made without callbacks, for the next job of *client*; see `Lease.offer`."""
+        runner = self.runner
+        if runner.state is not RunnerState.ARMED or runner.variables or not self.waits():
+            return
+        self._leaf.begin()
+        try:
+            offer = runner.offer(runner.out, runner.err)
+        except (LeewardError, OSError):  # a file of its group can't be opened
+            return
+        if offer is not None and fast_path.offer(replace(offer, session=client.request, stream=client.fd, once=True), self):
+            self.take_back = partial(fast_path.withdraw, self.number)
+
+    def job_started(self, caller: Caller, fast_path: FastPath | None, start: JobStart) -> None:
+        """The fast path has given it the job of *caller*. One that was stopped since it was offered gets none."""
+        self.runner.happen(RunnerEvent.LEASED)
+        execution = Execution(self._reactor, self.runner, self, caller, fast_path=fast_path)
+        self.tenant, self.take_back = execution, execution.take_back
+        execution.begin(start)
+        if not self.waits():
+            in_any_case(self.take_back, self.kill)
 
     def _birth_failed(self, _number: int, layer: str, text: str) -> None:
         self._fail(layer, text)
@@ -316,7 +342,7 @@ class Interpreter:
     def emptied(self) -> None:
         """For the live runner: neither the process nor a descendant is left."""
         steps = [partial(self.family.left, self.process)] if self.family is not None and self.process is not None else []
-        in_any_case(partial(stop_listening, self._reactor, self.runner), *steps, self._tell_tenant, self.runner.dispose)
+        in_any_case(self.take_back, partial(stop_listening, self._reactor, self.runner), *steps, self._tell_tenant, self.runner.dispose)
 
     def _tell_tenant(self) -> None:
         """Tell whoever waits for the runner, or has it, that the process has ended. May be called repeatedly."""

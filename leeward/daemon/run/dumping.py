@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward._native.memfd import seal
+from leeward._native.memfd import free_huge_pages, huge_pages, seal
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 DUMP_S = 60.0
 #: Bytes of the file that are made in one turn of the loop, some milliseconds; and from which it is closed by a thread.
 _PIECE = 4 << 20
-#: Behind the content: a mapping of its last pages that mremap(2) extends must not end behind the file's end.
-HOLE = 1 << 40
+#: Bytes of a huge page. So many times as many have to be free in such that they are tried: the kernel would move others else.
+_HUGE_PAGE, _FREE = 2 << 20, 4
 _MOST_VALUES = 2 * wire.MAX_PACKAGES + wire.MAX_LOST + 16
 
 _NUMBER = struct.Struct("q")
@@ -78,7 +78,8 @@ class Dump:
         self._done: Callable[[KernelState | SnapshotFailed], None] | None = done
         self._orders: _socket.socket | None = None
         self._memory: ZygoteMemory | None = None
-        self._answers = self._file = -1
+        self._answers = self._file = self._bell = -1
+        self._is_huge = False
         self._read = bytearray()
         self._facts: tuple[str, Mapping[str, str], tuple[str, ...]] | None = None
         self._most = self._made = self._size = self._told = 0
@@ -200,7 +201,23 @@ class Dump:
         self._file = self._new_file(most + self._told)  # what it tells may be more than its pages
         self._most = most
         os.ftruncate(self._file, most)
+        if most < _HUGE_PAGE or free_huge_pages() < _FREE * most:
+            self._make()
+            return
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC)
+        self._reactor.watch(self._bell, READ, self._rung)
+        _in_thread(self._file, most, self._bell)
+
+    def _rung(self, _events: int) -> None:
+        """Huge pages are made, if the number says so; `_make` does the rest."""
+        self._is_huge = os.eventfd_read(self._bell) == _HUGE
+        self._silence()
         self._make()
+
+    def _silence(self) -> None:
+        bell, self._bell = self._bell, -1
+        if bell >= 0:
+            in_any_case(partial(self._reactor.forget, bell), partial(os.close, bell))
 
     def _make(self) -> None:
         """
@@ -210,7 +227,7 @@ class Dump:
         if self._file < 0 or self._why:
             return
         try:
-            piece, first = min(_PIECE, self._most - self._made), not self._made
+            piece, first = min(self._most if self._is_huge else _PIECE, self._most - self._made), not self._made
             os.posix_fallocate(self._file, self._made, piece)
             self._made += piece
             if first:
@@ -245,8 +262,8 @@ class Dump:
             raise PeerError("the file is larger than it was made")
         whole = -(-size // os.sysconf("SC_PAGESIZE")) * os.sysconf("SC_PAGESIZE")
         os.ftruncate(self._file, whole)
-        end_file(self._file, whole)
-        if os.fstat(self._file).st_size != whole + HOLE:
+        seal_size(self._file)
+        if os.fstat(self._file).st_size != whole:
             raise PeerError("the file's size was changed")
         self._size = whole
         if self._answered:
@@ -275,6 +292,7 @@ class Dump:
     def _let_go(self) -> None:
         for timer in self._timers:
             timer.cancel()
+        self._silence()
         answers, self._answers = self._answers, -1
         file, self._file = self._file, -1
         orders, self._orders = self._orders, None
@@ -288,9 +306,33 @@ class Dump:
             orders.close()
 
 
-def end_file(fd: int, size: int) -> None:
-    """Give a state's file of *size* bytes its hole, and seal its size."""
-    os.ftruncate(fd, size + HOLE)
+#: What is written into a bell: that there are huge pages, or that the kernel gave none.
+_HUGE, _SMALL = 1, 2
+
+
+def _in_thread(file: int, size: int, bell: int) -> None:
+    """Have a thread make huge pages of a file, a millisecond for 16 MiB, or long if the kernel moves others; then ring *bell*."""
+    file = os.dup(file)
+    try:
+        bell = os.dup(bell)
+    except OSError:
+        os.close(file)
+        raise
+
+    def make() -> None:
+        made = huge_pages(file, 0, size)
+        in_any_case(partial(os.close, file), partial(os.eventfd_write, bell, _HUGE if made else _SMALL), partial(os.close, bell))
+
+    try:
+        threading.Thread(target=make, name="makes huge pages", daemon=True).start()
+    except RuntimeError as error:
+        os.close(file)
+        os.close(bell)
+        raise SnapshotFailed("the daemon has no thread for it") from error
+
+
+def seal_size(fd: int) -> None:
+    """Seal the size of a state's file: behind its end copies could make pages that count for nobody, only by reading."""
     seal(fd, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
 
 

@@ -1,7 +1,7 @@
 """
 A runner that is kept open: its keeper puts more processes beside the runner's first process.
 
-Theory of operation. The runner's first process stays as it was armed, waits on its job pipe, and never gets a job. The
+Theory of operation. The runner's first process never gets a job: it gives up its memory, and waits to be killed. The
 sandbox's init lives as long as this process does, and so does the sandbox. Each further process is the keeper's child,
 in the same namespaces and in a group of its own below the runner's leaf, and goes through the same locks
 (crossing/beside.py). No process relies on another one. However the runner ends, the worker at last calls `emptied`,
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
 from leeward.daemon.loop.barrier import in_any_case, nothing
-from leeward.daemon.loop.fast_path import FastPath
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.fast_path import FastPath, ReplyAddress
+from leeward.daemon.loop.reactor import JobStart, Reactor, Timer
 from leeward.daemon.run.beside import Beside, Interpreter, SharedLeaf
 from leeward.daemon.run.branches import KernelBranch, lay_out
 from leeward.daemon.run.called_process import CallProcess
@@ -35,7 +35,7 @@ from leeward.daemon.run.porter import Answered, PorterOrder
 from leeward.daemon.run.report import Report, internal
 from leeward.daemon.run.runner import Runner
 from leeward.daemon.run.verdict import bug
-from leeward.errors import BadRequest, LeewardError
+from leeward.errors import BadRequest, Bug, LeewardError
 from leeward.isolation import rlimits
 from leeward.isolation.cgroup.entry import Entry, Usage
 from leeward.isolation.namespaces import ENTERED
@@ -194,6 +194,7 @@ class LiveRunner:
         self.runner.limit(limits)
         self._files = limits.files if limits.files != self._terms.limits.files else 0
         self.runner.leaf.share()
+        self.runner.park()
         self._terms.awake.stir(self._reactor, self)
         if self.runner.leaf.needs_ticks:
             self._tick_later()
@@ -292,38 +293,61 @@ class LiveRunner:
         """
         caller = LiveCaller(job, done)
         spare, self._spare = self._spare, None
-        made: Interpreter | None = None
-
-        def ready(runner: Runner) -> None:
-            assert made is not None
-            execution = execution_of(job)(self._reactor, runner, made, caller)
-            made.tenant = execution
-            execution.start()
-
-        def again() -> None:
-            nonlocal made
-            try:
-                made = self.interpreter(ready, caller.failed)
-            except (LeewardError, OSError) as error:
-                caller.failed("", str(error))
-            else:
-                moved(made)
-
         if spare is not None and spare.waits():
             self._check_room()
-            made, caller.again = spare, again
-            made.give(ready, lambda _layer, _text: caller.lost())
-            return made
+            caller.again = partial(self._execute_again, caller, moved)
+            spare.give(partial(self._begin, caller, spare), lambda _layer, _text: caller.lost())
+            return spare
         if spare is not None:
             spare.kill()
-        made = self.interpreter(ready, caller.failed)
+        return self._execute(caller)
+
+    def _execute(self, caller: LiveCaller) -> Interpreter:
+        made = self.interpreter(lambda runner: self._begin(caller, made, runner), caller.failed)
         return made
 
-    def prepare(self) -> None:
-        """Start the interpreter of the next `execute`, which waits until the sandbox rests."""
+    def _execute_again(self, caller: LiveCaller, moved: Callable[[Interpreter], None]) -> None:
+        try:
+            made = self._execute(caller)
+        except (LeewardError, OSError) as error:
+            caller.failed("", str(error))
+        else:
+            moved(made)
+
+    def _begin(self, caller: LiveCaller, made: Interpreter, runner: Runner) -> None:
+        execution = execution_of(caller.job)(self._reactor, runner, made, caller)
+        made.tenant = execution
+        execution.start()
+
+    def prepare(self, armed: Callable[[], None] = nothing) -> None:
+        """Start the interpreter of the next `execute`, which waits until the sandbox rests; *armed* is called when it does."""
         if self._spare is None and not self.over and 2 * len(self.processes) < MOST_PROCESSES:
             with contextlib.suppress(LeewardError, OSError):  # the next one then starts its own
                 self._spare = self.interpreter(None, lambda _layer, _text: None)
+                self._spare.armed = armed
+
+    def offer(self, client: ReplyAddress) -> None:
+        """Let the fast path have the interpreter that waits, if one does, for the next job of *client*."""
+        fast_path = self._fast_path()
+        if self._spare is not None and fast_path is not None and not self.over:
+            self._spare.offer(fast_path, client)
+
+    def withdraw(self) -> None:
+        """Take back what `offer` has given."""
+        if self._spare is not None:
+            self._spare.take_back()
+
+    def job_started(self, job: Job, done: Callable[[Report], None], moved: Callable[[Interpreter], None],
+                    start: JobStart) -> Interpreter:
+        """As `execute`, for a job that the fast path has given to the interpreter that waited."""
+        spare, self._spare = self._spare, None
+        if spare is None or spare.number != start.runner:
+            raise Bug(f"interpreter {start.runner} has a job, and isn't what sandbox {self.number} had on offer")
+        caller = LiveCaller(job, done)
+        caller.again = partial(self._execute_again, caller, moved)
+        self._terms.awake.stir(self._reactor, self)
+        spare.job_started(caller, self._fast_path(), start)
+        return spare
 
     def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None],
                state: KernelState | None = None, *, same: bool = False, cold: bool = False) -> Interpreter:

@@ -31,7 +31,7 @@ from leeward.isolation.cgroup.entry import Leaf
 from leeward.isolation.channel import Channel
 from leeward.spec.limits import Limits
 from leeward.spec.outcome import Limit
-from leeward.wire import control
+from leeward.wire import control, job_frames
 
 if TYPE_CHECKING:
     from leeward.daemon.worker.terms import Lent
@@ -307,12 +307,21 @@ class Runner:
             for fd in fds[1:]:
                 os.close(fd)
 
-    def rest(self) -> None:
-        """For a live sandbox: close the pipes of the first process, which gets no job, and the leaf's files for now."""
-        ends = [fd for fd in (self.reply, self.out, self.err) if fd >= 0]
-        self.reply = self.out = self.err = -1
+    def park(self) -> None:
+        """For a live sandbox: let the first process, which gets no job, give up its memory, and close its pipes."""
+        ends = [fd for fd in (self.reply, self.out, self.err, self.job) if fd >= 0]
+        job, self.reply, self.out, self.err, self.job = self.job, -1, -1, -1, -1
         self._glance = None
-        in_any_case(*(partial(os.close, fd) for fd in ends), self.leaf.rest)
+        try:
+            os.write(job, job_frames.PARK)  # to an empty pipe
+        except BrokenPipeError:
+            pass  # it has ended, which its init tells
+        finally:
+            in_any_case(*(partial(os.close, fd) for fd in ends))
+
+    def rest(self) -> None:
+        """For a live sandbox: close the leaf's files for now."""
+        self.leaf.rest()
 
     def close_birth(self) -> None:
         if self.birth is not None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 
 from leeward._native._shim import ffi
 from leeward._native.memfd import seal
-from leeward.daemon.run.dumping import KernelState, end_file, facts_of
+from leeward.daemon.run.dumping import KernelState, facts_of, seal_size
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.errors import BadRequest, PeerError, SnapshotFailed
 from leeward.wire.job_frames import STATES, shown_name
@@ -105,8 +105,7 @@ class Arriving:
         memory = ZygoteMemory(rest, is_counted=True)
         for fd in (state, rest):
             seal(fd, fcntl.F_SEAL_WRITE)
-        seal(rest, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-        end_file(state, self._sizes[0])
+            seal_size(fd)
         return KernelState(state, self._sizes[0], *self._facts, memory=memory if self._sizes[1] else None)
 
     def close(self) -> None:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.base.dataclass import names, replace
 from leeward.daemon.loop.barrier import in_any_case, nothing
+from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import JobStart, Ran, Reactor
 from leeward.daemon.run.execution import Execution
-from leeward.daemon.run.report import Report
+from leeward.daemon.run.report import SHORT_OUTPUT, Report
 from leeward.daemon.run.runner_states import after
 from leeward.daemon.sandboxes.file_process import LiveFiles
 from leeward.daemon.sandboxes.kernel import KernelProcess, KernelRequest, LiveKernel, Start
@@ -88,7 +89,8 @@ class LiveSandbox:
         self._executed = -math.inf  # the time of the last `execute`
         self._used = Usage()
         self._denied: Counter[str] = Counter()
-        self.held = False
+        self._held = False
+        self._next: Callable[[], None] = nothing
         self.on_program_end: Callable[[int, str, Result], None] = nothing
         self._warm = WaitingProgram(reactor)
         self.files = LiveFiles(reactor, lambda *how: self._here().calls(*how))
@@ -191,7 +193,8 @@ class LiveSandbox:
         return self._place
 
     def _check_room(self) -> None:
-        """Check that one more process may run; Busy if not."""
+        """Check that one more process may run; Busy if not. The fast path, which can't, gets none meanwhile."""
+        self._withdraw()
         running = self.running
         if running >= self.facts.limits.processes:
             raise Busy(f"{running} processes run in the sandbox, as many as its limit on processes allows")
@@ -199,13 +202,7 @@ class LiveSandbox:
     def execute(self, job: Job, done: Callable[[Report], None]) -> FreshJob:
         """Run *job* in a fresh interpreter; *done* is called once. Busy at the limit on processes, or if it can't start."""
         self._check_room()
-        again, self._executed = self._reactor.now() - self._executed < AGAIN_S, self._reactor.now()
-        reported = self._reported(done)
-
-        def answered(report: Report) -> None:
-            in_any_case(partial(reported, report), *([partial(self._reactor.soon, self._prepare)] if again else []))
-
-        fresh = FreshJob(answered, self._fresh)
+        fresh = self._fresh_job(done)
         try:
             fresh.process = self._here().execute(self._with_env(job), fresh.answer, fresh.moved)
         except LeewardError as error:
@@ -213,11 +210,53 @@ class LiveSandbox:
             raise Busy(f"the interpreter can't be started: {error}") from error
         return fresh
 
+    def execute_started(self, job: Job, done: Callable[[Report], None], start: JobStart) -> FreshJob:
+        """As `execute`, for a job that the fast path has given to the interpreter that waited."""
+        fresh = self._fresh_job(done)
+        fresh.process = self._here().job_started(job, fresh.answer, fresh.moved, start)
+        return fresh
+
+    def _fresh_job(self, done: Callable[[Report], None]) -> FreshJob:
+        again, self._executed = self._reactor.now() - self._executed < AGAIN_S, self._reactor.now()
+        reported = self._reported(done)
+
+        def answered(report: Report) -> None:
+            in_any_case(partial(reported, report), *([partial(self._reactor.soon, self._prepare)] if again else []))
+
+        return FreshJob(answered, self._fresh)
+
     def _prepare(self) -> None:
         """Have an interpreter wait for the next `execute`: there were two shortly one after the other."""
         if self._place is not None and not self.held and self.state is State.OPEN and has_room(
                 self.facts.limits, *ROOM_INTERPRETER):
-            self._place.prepare()
+            self._place.prepare(lambda: self._next())
+
+    def offer(self, client: ReplyAddress, lasts: Callable[[], bool]) -> None:
+        """
+        Let the fast path have the next `execute`, if it is of *client* and code alone: now or when an interpreter waits for
+        it, while *client* *lasts*; not once another process was asked for.
+        """
+        def give() -> None:
+            if (lasts() and self._place is not None and not self.held and self.state is State.OPEN and not self.facts.env
+                    and self.facts.limits.output >= SHORT_OUTPUT and self.running < self.facts.limits.processes):
+                self._place.offer(client)
+
+        self._next = give
+        give()
+
+    def _withdraw(self) -> None:
+        self._next = nothing
+        if self._place is not None:
+            self._place.withdraw()
+
+    @property
+    def held(self) -> bool:
+        return self._held
+
+    @held.setter
+    def held(self, held: bool) -> None:
+        self._withdraw()
+        self._held = held
 
     def _with_env(self, job: Job) -> Job:
         return replace(job, env={**self.facts.env, **job.env}) if self.facts.env else job

@@ -31,7 +31,7 @@ from leeward._native.memfd import memory_file, seal
 from leeward.base.dataclass import dataclass, replace
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import READ, Reactor
-from leeward.daemon.run.dumping import HOLE, KernelState, close_file, end_file
+from leeward.daemon.run.dumping import KernelState, close_file, seal_size
 from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.daemon.sandboxes.snapshots import Leaves, all_of_it
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
@@ -251,7 +251,7 @@ class SleepFolder:
             kernels = []
             for number, state in what.states.items():
                 digest = "" if state.memory is None else self._keep_memory(user, state.memory)
-                _write_file(os.path.join(part, str(number)), state.fd, state.size, hole=HOLE)
+                _write_file(os.path.join(part, str(number)), state.fd, state.size)
                 kernels.append({"number": number, "size": state.size, "python": state.python,
                                 "packages": dict(state.packages), "lost": list(state.lost), "memory": digest})
             _write_file(os.path.join(part, _FILES), what.files, what.size)
@@ -359,17 +359,15 @@ def _state_file(path: str, size: int) -> int:
     finally:
         os.close(fd)
     seal(copied, fcntl.F_SEAL_WRITE)
-    end_file(copied, size)
+    seal_size(copied)
     return copied
 
 
-def _write_file(path: str, source: int, size: int, hole: int = 0) -> None:
-    """Write *size* bytes of a file into a new one, with a *hole* behind them."""
+def _write_file(path: str, source: int, size: int) -> None:
+    """Write *size* bytes of a file into a new one."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         _copy(source, fd, size)
-        if hole:
-            os.ftruncate(fd, size + hole)
     finally:
         os.close(fd)
 

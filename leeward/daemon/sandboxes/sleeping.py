@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.loop.barrier import in_any_case, nothing
-from leeward.daemon.loop.reactor import READ, Reactor
+from leeward.daemon.loop.reactor import READ, Reactor, Timer
 from leeward.daemon.run.dumping import Dump, KernelState, close_file
 from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.run.verdict import bug
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from leeward.daemon.sandboxes.live_sandboxes import Bed
     from leeward.daemon.sandboxes.sandbox import LiveSandbox
 
+#: Seconds of a turn, after which the next one of the user's goes on too: what runs in a sandbox can keep it from falling asleep
+#: for long, and in front of a server for many all are one user's.
+_TURN_S = 1.0
 #: Bytes that are read of the files at a time, and that rows of them may take beyond their content.
 _PIECE, _BESIDE = 1 << 20, 64 << 20
 
@@ -61,7 +64,7 @@ class Sleep:
         self._in_turn = True
         try:
             if bed.enter_turn(self._take_later):
-                self._take_next()
+                self._begin_turn()
         except BaseException as error:
             sandbox.held = False
             self._forget_caller()
@@ -80,6 +83,7 @@ class Sleep:
         self._states: dict[int, KernelState] = {}
         self._size = 0
         self._in_turn = False
+        self._turn: Timer | None = None
         self._files = self._pipe = -1
         self._given = False
         self._dump: Dump | None = None
@@ -91,9 +95,16 @@ class Sleep:
 
     def _take_later(self) -> None:
         if self.stage is SleepStage.FALLING:
-            self._going_on(self._take_next)
+            self._going_on(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._turn = self._reactor.after(_TURN_S, self._leave_turn)
+        self._take_next()
 
     def _leave_turn(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.cancel()
         if self._in_turn:
             self._in_turn = False
             self._bed.leave_turn(self._take_later)

@@ -32,8 +32,9 @@ from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 MOST_SNAPSHOTS, MOST_OF_ALL = 64, 512
 #: Of the machine's memory, the part that all snapshots together may take.
 _PART = 0.5
-#: Dumps of one user at once: each has a process that copies memory.
-MOST_DUMPS = 4
+#: Dumps of one user at once: each has a process that copies memory. One that takes longer than these seconds is no longer
+#: among them: the sandbox can keep it waiting, and in front of a server for many all are one user's.
+MOST_DUMPS, DUMPS_S = 4, 1.0
 #: Files of one user that still have bytes somewhere, and the part of the host's watches that those of all users may take.
 _MOST_FILES, _PART_OF_WATCHES = 4096, 4
 #: Seconds for which a request that finds no room waits for a file that is being closed.
@@ -96,29 +97,31 @@ class Snapshots:
         self._most_files = last_use.most() // _PART_OF_WATCHES
         self._found: dict[str, SnapshotEntry] = {}
         self._files: dict[int, tuple[int, int]] = {}  # that somebody has: their users and bytes, by their numbers
-        self._dumps: dict[int, int] = {}
+        self._dumps: dict[int, list[float]] = {}  # when those of a user began
         self._closes: threading.Thread | None = None  # the last snapshot that was removed
         self._timer: Timer | None = None
-        self._arriving: dict[str, tuple[int, Arriving]] = {}  # with their users
+        self._arriving: dict[str, tuple[int, Arriving, float]] = {}  # with their users, and when they began
         self._waits: dict[str, Timer] = {}  # for bytes of those
 
-    def begin(self, user: int) -> None:
-        """Count a dump, until `end`; Busy if the user has too many at once, or too many snapshots."""
-        dumps = self._dumps.get(user, 0)
-        if dumps >= MOST_DUMPS:
-            raise Busy(f"{dumps} snapshots of yours are being taken already")
-        own = sum(each.user == user for each in self._found.values()) + dumps
+    def begin(self, user: int) -> float:
+        """Count a dump, until `end` gets what is returned; Busy if the user has too many at once, or too many snapshots."""
+        dumps, now = self._dumps.get(user, []), self._reactor.now()
+        if sum(now - DUMPS_S < began for began in dumps) >= MOST_DUMPS:
+            raise Busy(f"{MOST_DUMPS} snapshots of yours are being taken already")
+        own = sum(each.user == user for each in self._found.values()) + len(dumps)
         if own >= MOST_SNAPSHOTS:
             raise Busy(f"you have {MOST_SNAPSHOTS} snapshots, all that a user may have: remove one")
-        left = MOST_OF_ALL - len(self._found) - sum(self._dumps.values()) - 1
+        left = MOST_OF_ALL - len(self._found) - sum(map(len, self._dumps.values())) - 1
         if left < 0 or not self._leaves(user, own + 1, left):
             raise Busy(f"the daemon has {MOST_OF_ALL - left - 1} snapshots, of {MOST_OF_ALL} that it may have")
-        self._dumps[user] = dumps + 1
+        self._dumps[user] = [*dumps, now]
+        return now
 
-    def end(self, user: int) -> None:
-        left = self._dumps.pop(user, 0) - 1
-        if left > 0:
-            self._dumps[user] = left
+    def end(self, user: int, began: float) -> None:
+        dumps = self._dumps[user]
+        dumps.remove(began)
+        if not dumps:
+            del self._dumps[user]
 
     def new_file(self, user: int, size: int) -> int:
         """
@@ -204,19 +207,19 @@ class Snapshots:
     def begin_import(self, user: int, arriving: Arriving) -> str:
         """Begin to take *arriving*, and return its id. Raises as `begin` and `new_file`; SnapshotFailed without memory."""
         name = self._new_name()
-        self.begin(user)
+        began = self.begin(user)
         try:
             arriving.begin(partial(self.new_file, user))
         except BaseException:
-            self.end(user)
+            self.end(user, began)
             raise
-        self._arriving[name] = user, arriving
+        self._arriving[name] = user, arriving, began
         self._wait_for(name)
         return name
 
     def add_bytes(self, name: str, user: int, data: bytes) -> int:
         """Add the next bytes to an import, and return how many it lacks; without any it is a snapshot."""
-        whose, arriving = self._arriving.get(name, (-1, None))
+        whose, arriving, _ = self._arriving.get(name, (-1, None, 0.0))
         if arriving is None or whose != user:
             raise SnapshotFailed(f"you import no snapshot {name}: it never was, or is whole, or nothing came for"
                                  f" {PATIENCE_S:g} s")
@@ -244,8 +247,8 @@ class Snapshots:
             timer.cancel()
 
     def _drop_import(self, name: str) -> None:
-        user, arriving = self._arriving.pop(name)
-        in_any_case(partial(self._stop_waiting, name), partial(self.end, user), arriving.close)
+        user, arriving, began = self._arriving.pop(name)
+        in_any_case(partial(self._stop_waiting, name), partial(self.end, user, began), arriving.close)
 
     def get(self, name: str, user: int) -> SnapshotEntry:
         """The snapshot *name* of *user*, used now; SnapshotFailed if the user has none of that name."""
@@ -262,7 +265,7 @@ class Snapshots:
 
     def remove(self, name: str, user: int) -> None:
         """Remove the snapshot *name* of *user*, or give up its import; SnapshotFailed as `get`."""
-        if self._arriving.get(name, (-1, None))[0] == user:
+        if name in self._arriving and self._arriving[name][0] == user:
             self._drop_import(name)
         else:
             self._drop(self.get(name, user))

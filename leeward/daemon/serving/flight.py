@@ -128,7 +128,7 @@ class Flight:
         self.share.taken -= sum(self.weights.values())
         self.weights.clear()
         in_any_case(*(ticket.cancel for ticket in tickets), self.tickets.clear, self.sessions.end,
-                    self.kept.close, self.sandboxes.docks.close, self.sandboxes.holds.end)
+                    self.kept.close, self.sandboxes.docks.close, self.sandboxes.holds.end, self.sandboxes.seats.end)
 
     def drop(self, number: int) -> Cancellable | None:
         """Remove request *number*, which is answered now. A request that waits for calls of its job is answered as well."""
@@ -167,9 +167,13 @@ class Flight:
             try:
                 parcel = pack(number, report, self.server.config.results)
                 if parcel.arenas and self.share.guest:
-                    self.server.lend(self.user, parcel.arenas)
+                    try:
+                        self.server.lend(self.user, parcel.arenas)
+                    except BaseException:  # what can't be counted isn't sent
+                        parcel.close()
+                        raise
                 parcel = self.kept.parcel(number, parcel)
-            except (OSError, ValueError) as error:
+            except (Busy, OSError, ValueError) as error:
                 log.error("a result cannot be sent", error=str(error))
                 refused = "internal"
                 parcel = Parcel(memoryview(encode_refusal(number, refused, f"the result can't be sent: {error}")))

@@ -319,17 +319,14 @@ class LentFiles:
     def __len__(self) -> int:
         return len(self._files)
 
-    def lend(self, arena: Arena) -> bool:
-        """Count *arena*, which gets an open file that can only be read. Returns whether that was possible."""
-        try:
-            theirs = os.open(f"/proc/self/fd/{arena.fd}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
+    def lend(self, arena: Arena) -> None:
+        """Count *arena*, which gets an open file that can only be read. Busy if the host has no watch for it left; OSError."""
+        theirs = os.open(f"/proc/self/fd/{arena.fd}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             number = self._uses.watch(theirs, self._gone)
         except Busy:
             os.close(theirs)
-            return False
+            raise
         os.close(arena.fd)
         arena.fd = theirs
         self._files[number] = size = os.fstat(theirs).st_blocks * 512

@@ -20,7 +20,7 @@ from leeward.daemon.sandboxes.mounting import Mounts
 from leeward.errors import BadRequest, Forbidden
 from leeward.spec.folders import Folder
 from leeward.spec.limits import Limits
-from leeward.spec.pool_key import DEFAULT_PROFILE, SHELL, PoolKey
+from leeward.spec.pool_key import APPROVED, DEFAULT_PROFILE, SHELL, PoolKey
 from leeward.spec.profiles import AGENT, OURS, SLEEP, may_have_home, unknown_profile
 from leeward.spec.profiles.agent import HomePlan, home_plan, without_home
 from leeward.spec.profiles.shell import hidden
@@ -94,17 +94,25 @@ def sleeps(profile: str, config: Config) -> bool:
     return ((own and own.idle) or config.idle) == SLEEP
 
 
-def sandbox_key(request: SandboxOpen, config: Config) -> PoolKey:
-    """Return the key of a sandbox's pool; BadRequest for what doesn't go with an image."""
+def sandbox_key(request: SandboxOpen, user: int, config: Config) -> PoolKey:
+    """
+    Return the key of a sandbox's pool; BadRequest for what doesn't go with an image, Forbidden for one that the operator
+    doesn't share with *user*.
+    """
     image = request.image or image_of(request.profile, config)
     if not image:
         return PoolKey(request.profile, request.environment, request.egress)
-    for what, asked in (("environment", request.environment), ("home", request.home), ("hide", request.hide),
-                        (f"the profile {request.profile!r}", request.profile == SHELL
-                         or may_have_home(request.profile, config.profiles))):
+    if request.image and user not in (0, os.geteuid()) and not config.images_shared:
+        raise Forbidden(f"this daemon runs as user {os.geteuid()}, whose images others don't name: that takes images_shared"
+                        " = true in its configuration, or a profile that has the image")
+    own = config.profiles.get(request.profile)
+    for what, asked in (("environment", request.environment), (f"the profile {request.profile!r}", request.profile == SHELL
+                         or APPROVED in (request.profile, own and own.base))):
         if asked:
             raise BadRequest(f"{what} and image don't go together yet")
-    return PoolKey(request.profile, "", request.egress, image, request.user)
+    # With a home the user is a name for that; root writes to no folder of the host, and an agent has some.
+    who = _AGENTS if may_have_home(request.profile, config.profiles) else request.user
+    return PoolKey(request.profile, "", request.egress, image, who)
 
 
 def check_mounts(folders: Sequence[Folder], spec: SandboxSpec | None) -> None:
@@ -169,6 +177,8 @@ def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: C
     return {**config.egress, AGENT: NETWORK}
 
 
+#: The user of an image who has an agent's home.
+_AGENTS = "1000:1000"
 #: Bytes of both policies together in the form for the broker, at most: less than one of its messages may have.
 _MOST = 160 << 10
 

@@ -64,7 +64,8 @@ class KernelSeat:
 
 class KernelSeats:
     """
-    The bound kernels of one connection: requests of code alone that reach a kernel by a number, on the fast path.
+    The bound kernels of one connection: requests of code alone that reach a kernel by a number, on the fast path; kernel 0
+    is a fresh interpreter for each.
 
     That knows a session by its connection and a number; a client binds a kernel to such a number, and sends it code as
     to a session. After each of these jobs the kernel is offered to the fast path, for this connection; any other
@@ -76,10 +77,15 @@ class KernelSeats:
         self._desk, self._flight, self._answer = desk, flight, answer
         self._seats: dict[int, KernelSeat] = {}
         self._last = FIRST_SEAT
+        self._ended = False
+
+    def end(self) -> None:
+        self._ended = True
 
     def bind(self, request: wire.KernelBind, entry: SandboxEntry) -> Mapping[str, Any]:
         """Bind a kernel to a number, and return the answer; SessionOver without such a kernel, Busy if too many are bound."""
-        entry.sandbox.sandbox.kernel(request.kernel)
+        if request.kernel:
+            entry.sandbox.sandbox.kernel(request.kernel)
         if len(self._seats) >= MOST_SEATS:
             self._seats = {number: seat for number, seat in self._seats.items() if self._is_there(seat)}
         if len(self._seats) >= MOST_SEATS:
@@ -90,7 +96,9 @@ class KernelSeats:
 
     def _is_there(self, seat: KernelSeat) -> bool:
         try:
-            self._desk.get(seat.sandbox, self._flight.user).sandbox.sandbox.kernel(seat.kernel)
+            sandbox = self._desk.get(seat.sandbox, self._flight.user).sandbox.sandbox
+            if seat.kernel:
+                sandbox.kernel(seat.kernel)
         except Refused:
             return False
         return True
@@ -115,8 +123,11 @@ class KernelSeats:
         seat = self._of(number)
         try:
             sandbox = self._desk.get(seat.sandbox, self._flight.user).sandbox.sandbox
-            sandbox.kernel(seat.kernel).offer(sandbox.facts.limits, ReplyAddress(self._flight.fd, number),
-                                              seat.display)
+            client = ReplyAddress(self._flight.fd, number)
+            if seat.kernel:
+                sandbox.kernel(seat.kernel).offer(sandbox.facts.limits, client, seat.display)
+            elif not seat.display:
+                sandbox.offer(client, lambda: not self._ended)
         except Refused:
             return  # it is over; the next request is refused
 
@@ -131,7 +142,8 @@ class KernelSeats:
             self.offer(start.session)
 
         job = Job(code=start.code, name=NAME, limits=sandbox.facts.limits, display=seat.display)
-        call.job = sandbox.job_started(seat.kernel, job, over, start)
+        call.job = (sandbox.job_started(seat.kernel, job, over, start) if seat.kernel else
+                    sandbox.execute_started(job, over, start))
         call.taken_back = call.job.cancel
         return call
 
@@ -233,7 +245,7 @@ class Sandboxes:
     def _open(self, request: wire.SandboxOpen) -> None:
         flight, server, config, desk = self._flight, self._flight.server, self._flight.server.config, self._desk
         host = profiles.check_view(request, flight.user, config)
-        key = profiles.sandbox_key(request, config)
+        key = profiles.sandbox_key(request, flight.user, config)
         narrowed = profiles.narrowed(request, profiles.operators(request, flight.user, config))
         place = None if key == MAIN_POOL else flight.server.place(key)
         profiles.check_mounts(request.mounts, None if place is None else place.spec)

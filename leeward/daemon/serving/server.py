@@ -326,13 +326,9 @@ class Server:
             self.shares.pop(share.user, None)
 
     def lend(self, user: int, arenas: Sequence[Arena]) -> None:
-        """Count memory files that are about to be sent to *user*, a guest, as far as there are watches for that."""
-        lent = self._lent.get(user)
+        """Count memory files that are about to be sent to *user*, a guest. Busy if that can't be told, so that none is sent."""
+        lent = self._lent.setdefault(user, LentFiles(self.desk.last_uses))
         for result in arenas:
-            if sum(map(len, self._lent.values())) >= self.most_lent:
-                return
-            if lent is None:
-                lent = self._lent[user] = LentFiles(self.desk.last_uses)
             lent.lend(result)
 
     def unread_results(self, share: Share) -> str:

@@ -30,7 +30,7 @@ class SnapshotCall(SandboxCall):
         self._flight, self._number, self._snapshots = flight, request.id, desk.snapshots
         sandbox = entry.sandbox.sandbox
         dump = Dump(desk.reactor, partial(self._snapshots.new_file, flight.user), self._done)
-        self._snapshots.begin(flight.user)
+        self._began = self._snapshots.begin(flight.user)
         super().__init__(desk, entry, dump.give_up)
         flight.wait(request.id, self)
         try:
@@ -44,7 +44,7 @@ class SnapshotCall(SandboxCall):
         """As every call; its dump counts no more."""
         if not super().end():
             return False
-        self._snapshots.end(self._flight.user)
+        self._snapshots.end(self._flight.user, self._began)
         return True
 
     def _done(self, made: KernelState | SnapshotFailed) -> None:

@@ -82,7 +82,7 @@ class Arming:
     @property
     def kept(self) -> int:
         """How many runners should be in store: one, and `spares` more, but no more than the worker has jobs left."""
-        if self._without:
+        if self._without or self._worker.leasing.lives:
             return 0
         wanted = 1 + self._terms.spares - self._worker.busy
         left = self._terms.recycle_after - self._worker.jobs
@@ -137,7 +137,7 @@ class Arming:
             entry = leaf.entry
             fds = [there.fileno(), *([entry.into] if entry.into >= 0 else []), *entry.attach]
             keeper.send(control.Arm(number, entry.into >= 0, len(entry.attach), leaf.cpu(),
-                                    hurried=self._pool.crowded, proved=keeper.proved), fds)
+                                    hurried=self._pool.crowded, proved=keeper.proved, unpinned=self._pool.only_holders), fds)
         except BaseException:
             del self.runners[number]
             self._worker.removal.dispose(runner)

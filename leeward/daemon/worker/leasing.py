@@ -152,6 +152,11 @@ class Leasing:
             raise
         return live
 
+    @property
+    def lives(self) -> bool:
+        """Whether a live sandbox has the worker, perhaps for hours: no runner is armed beside it."""
+        return isinstance(self.execution, LiveRunner)
+
     def lent(self, ticket: Ticket) -> None:
         """Note that the runner which has been taken belongs to *ticket*."""
         self.terms.ways_out.owned(self._worker.running, ticket)

@@ -99,24 +99,17 @@ class Hunt:
     def step(self) -> bool:
         """Take one step of the walk. Returns whether it is over."""
         self._walks += 1
-        running = self._stop()
-        if running and (self._walks < _LEAST_WALKS or time.monotonic() - self._since < _PATIENCE_S):
-            return False
-        for key in self._family():
-            kill(key[0], partial(is_there, key))
-        self.hopeless = running
-        return not running
-
-    def _family(self) -> dict[Key, bytes]:
-        return family(self._init, self._root, self._spare())
-
-    def _stop(self) -> bool:
-        """Send SIGSTOP to all processes that aren't stopped. Returns whether there were any."""
-        running = [key for key, state in self._family().items() if not self._is_still(key, state)]
+        found = family(self._init, self._root, self._spare())
+        running = [key for key, state in found.items() if not self._is_still(key, state)]
         for key in running:
             kill(key[0], partial(is_there, key), signal.SIGSTOP)
         self._stopping.update(running)
-        return bool(running)
+        if running and (self._walks < _LEAST_WALKS or time.monotonic() - self._since < _PATIENCE_S):
+            return False
+        for key in found:
+            kill(key[0], partial(is_there, key))
+        self.hopeless = bool(running)
+        return not running
 
     def _is_still(self, key: Key, state: bytes) -> bool:
         """Whether the process is stopped, or waits and will then stop: after vfork a process waits for a stopped child."""

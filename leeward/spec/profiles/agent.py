@@ -43,7 +43,7 @@ class HomePlan:
     """The home folder and the names that a sandbox of this profile has beside its mounts."""
 
     path: str  # the home folder; "" for none
-    texts: tuple[tuple[str, bytes], ...]  # small files in place of the view's, by their paths
+    texts: tuple[tuple[str, bytes], ...]  # small files in place of the view's, by their paths; lines of an image's files
     hide: tuple[str, ...]  # paths in the sandbox: a file there is empty and can't be read, a folder is empty
     protect: tuple[str, ...]  # paths in the sandbox that can't be written
     pin: tuple[str, ...] = ()  # folders in the sandbox that can't be renamed, moved or removed
@@ -75,7 +75,7 @@ def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str],
         if within(path, target) and (path == target or target not in view.scratch.targets):
             raise BadRequest(f"the sandbox's own {target!r:.80} is where the home folder {path!r:.80} is to be")
     check_names((*hide, *protect, *pin), mounts)
-    return HomePlan(path, _texts(user, path, uid), tuple(dict.fromkeys(hide)),
+    return HomePlan(path, _texts(user, path, uid, view.root is not None), tuple(dict.fromkeys(hide)),
                     tuple(dict.fromkeys(protect)), tuple(dict.fromkeys(pin)))
 
 
@@ -98,9 +98,12 @@ def check_names(names: Sequence[str], mounts: Iterable[Folder]) -> None:
             raise BadRequest(f"{name!r:.80} is to be hidden, protected or pinned, and lies in no mount")
 
 
-def _texts(user: str, home: str, uid: int) -> tuple[tuple[str, bytes], ...]:
+def _texts(user: str, home: str, uid: int, in_image: bool) -> tuple[tuple[str, bytes], ...]:
     if ":" in home or not home.isprintable():
         home = "/workspace"  # a line of this file can't hold it; HOME does
+    if in_image:
+        return (("/etc/passwd", f"{user}:x:{uid}:{uid}:{user}:{home}:/bin/sh\n".encode()),
+                ("/etc/group", f"{user}:x:{uid}:\n".encode()))
     root = "" if user == "root" else f"root:x:0:0:root:/nonexistent:{_NOLOGIN}\n"
     return (("/etc/passwd", f"{root}{user}:x:{uid}:{uid}:{user}:{home}:/bin/sh\n"
                             f"nobody:x:65534:65534:nobody:/nonexistent:{_NOLOGIN}\n".encode()),

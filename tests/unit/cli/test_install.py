@@ -208,15 +208,17 @@ def test_a_refusal_of_systemd_leaves_no_file(root: Path, monkeypatch: pytest.Mon
     place = Place(user=False, root=str(root))
     place.live = True
     monkeypatch.setattr(module, "_BOOTED", str(root / "none"))
-    with pytest.raises(Unsupported, match="another service manager, or none"):
-        install(place)
+    with monkeypatch.context() as barred:
+        barred.setattr(module, "unreachable", lambda path: "/root")  # which is another cure, of no use here
+        with pytest.raises(Unsupported, match="another service manager, or none"):
+            install(place)
     monkeypatch.setattr(module, "_BOOTED", str(root))
     monkeypatch.setattr(module.shutil, "which", lambda name: None)
     with pytest.raises(Unsupported, match="leeward daemon start"):
         install(place)
     assert [] == [path for path in root.rglob("*") if not path.is_dir()]
     monkeypatch.setattr(module.shutil, "which", lambda name: "/bin/false")
-    with pytest.raises(Unsupported, match="a failure of `systemctl daemon-reload`: exit status 1, need systemd as"
+    with pytest.raises(Unsupported, match="a failure of `systemctl show-environment`: exit status 1, need systemd as"
                                           " service manager; leeward daemon start does without"):
         install(place)
 

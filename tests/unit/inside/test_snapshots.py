@@ -131,12 +131,12 @@ def test_functions_are_called_in_a_copy(monkeypatch: pytest.MonkeyPatch) -> None
     leeward.on_restore(lambda: calls.append(2))
     monkeypatch.setattr(os, "chdir", lambda _: None)
     monkeypatch.setattr(snapshots.reseeding, "sources", lambda: (("os", lambda _: calls.append(0)), ("none", calls.append)))
-    snapshots._writers.append((1, 2))
+    snapshots._left.append((1, 2))
     snapshots.resume(snapshots.Taken([], "/"))
     assert [0, 1, 2] == calls
     snapshots.resume(snapshots.Taken([], "/", word=wire.SAME_RANDOM))
     assert [0, 1, 2, 1, 2] == calls
-    assert not snapshots._writers
+    assert not snapshots._left
 
 
 def test_a_package_with_the_hook_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,9 +156,9 @@ def test_writers_are_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
     child = os.fork()
     if not child:
         os._exit(0)
-    monkeypatch.setattr(snapshots, "_writers", [(os.getpid(), child), (os.getpid(), 1), (1, child)])
+    monkeypatch.setattr(snapshots, "_left", [(os.getpid(), child), (os.getpid(), 1), (1, child)])
     snapshots.reap(wait=True)
-    assert not snapshots._writers
+    assert not snapshots._left
 
 
 def test_an_unknown_processor_is_named() -> None:

@@ -57,9 +57,26 @@ def test_any_bytes_give_users_and_groups(data: bytes) -> None:
     assert all(0 <= gid < 1 << 32 for gid in groups_of(data).values())
 
 
+@pytest.mark.parametrize("own", [{"Env": ["A=\ud800"]}, {"Env": ["\ud800=1"]}, {"User": "\udfff"}, {"WorkingDir": "/\udc80"},
+                                 {"Cmd": ["\ud800"]}, {"Entrypoint": ["\udcff"]}])
+def test_half_of_a_pair_of_surrogates_is_refused(own: object) -> None:
+    """JSON may have it, and no message of the daemon's."""
+    with pytest.raises(ValueError, match="surrogates"):
+        config_of({"config": own})
+
+
+def test_an_id_that_no_sandbox_can_have_is_no_user() -> None:
+    assert (2**31 - 1, 0, "/") == IMAGE.identity(f"{2**31 - 1}")
+    for user in (f"{2**31}", "4294967294", "-1"):
+        with pytest.raises(BadRequest, match="has no user"):
+            IMAGE.identity(user)
+    with pytest.raises(BadRequest, match="has no group"):
+        IMAGE.identity(f"0:{2**31}")
+
+
 def test_the_first_row_of_a_name_counts() -> None:
     """As getpwnam(3) has it; what is no row is passed over, and so is an id that no namespace maps."""
-    assert {"a": (1, 2, "/x")} == users_of(b"a:x:1:2::/x:\na:x:0:0::/:\nb:x:-1:0::/:\nc:x:4294967295:0::/:\nd\n\xff:\n")
+    assert {"a": (1, 2, "/x")} == users_of(b"a:x:1:2::/x:\na:x:0:0::/:\nb:x:-1:0::/:\nc:x:4294967294:0::/:\nd\n\xff:\n")
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda below: st.lists(below, max_size=3)

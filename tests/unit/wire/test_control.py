@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leeward.errors import PeerError
+from leeward.errors import KernelRefusal, PeerError
 from leeward.wire import control
 
 MESSAGES: tuple[control.Message, ...] = (
     control.MakeKeeper(3, True, 2), control.Made(3, 4711), control.Mapped(), control.Arm(7, False, 3, cpu=1),
-    control.Arm(7, True, 0), control.Arm(7, True, 0, proved=True),
+    control.MakeKeeper(4, False, 0), control.Arm(7, True, 0), control.Arm(7, True, 0, proved=True, unpinned=True),
     control.Arm(7, True, 1, hurried=True), control.Arm(7, False, 1, cpu=0, hurried=True),
     control.Start(7, control.Kind.PROGRAM, True, False, 3, cpu=1, tasks=36, data=1 << 40, most_data=1 << 41),
     control.Start(7, control.Kind.TERMINAL, False, True, 0, reaper=True, files=1 << 40, sandbox=5),
@@ -41,10 +41,14 @@ def test_short_messages_are_kept_and_long_ones_arent():
 
 
 def test_every_kind_is_tried():
-    assert {type(message) for message in MESSAGES} == {*control.KINDS, control.Arm, control.Start}
+    by_c = {control.MakeKeeper, control.Made, control.Arm, control.Start}
+    assert {type(message) for message in MESSAGES} == {*control.KINDS, *by_c}
 
 
 @pytest.mark.parametrize(("fields", "message"), [
+    ((0xC1, 10, 0, 0, 4712, 7, 0, 0, 0, 0, 0), control.Made(7, 4712)),
+    ((0xC1, 4, 4, 0, 11, 7, 0, 0, 0, 0, 0),
+     control.Failed(7, "namespaces", str(KernelRefusal("clone3", "a keeper", 11)))),
     ((0xC1, 2, 0, 0, 4712, 7, 0, 0, 0, 0, 0), control.Armed(7, 4712)),
     ((0xC1, 3, 0, 0, 9, 7, 1_250_000, 0, 0, 0, 0), control.Ended(7, 9, 1.25)),
     ((0xC1, 3, 0, 0, -1, 1 << 40, 0, 0, 0, 0, 0), control.Ended(1 << 40, None)),
@@ -61,7 +65,7 @@ def test_messages_of_the_keeper_in_c_are_decoded(fields: tuple[int, ...], messag
     assert message == control.decode(struct.pack("=BBBBiQQQQQQQ", *fields, 0))
 
 
-@pytest.mark.parametrize("data", [b"\xc1", b"\xc1\x02" + bytes(61), b"\xc1\x02" + bytes(63), b"\xc1\x09" + bytes(62),
+@pytest.mark.parametrize("data", [b"\xc1", b"\xc1\x02" + bytes(61), b"\xc1\x02" + bytes(63), b"\xc1\x0b" + bytes(62),
                                   b"\xc1\x04\xff" + bytes(61), b"\xc1\x08\x09" + bytes(61),
                                   b"\xc1\x08\x05\x0b" + bytes(60), b"\xc1\x05\x30" + bytes(61)])
 def test_a_struct_that_no_keeper_says_is_refused(data: bytes):
@@ -80,7 +84,7 @@ def test_any_bytes_give_a_message_or_a_peer_error(data: bytes):
 
 
 def test_a_longer_or_shorter_record_is_refused():
-    for data in (b"\x92\x01\x91\x03", b"\x92\x01\x93\x03\x04\x05", b"\x92\xff\x90", b"\x92\x01\x92\xa1x\x04",
-                 b"\x92\x01\xc4\x02\x03\x04", b"\x92\x07\x91\x00"):
+    for data in (b"\x92\x03\x92\x03\xa0", b"\x92\x03\x94\x03\xa0\xa0\x05", b"\x92\xff\x90", b"\x92\x03\x93\xa1x\xa0\xa0",
+                 b"\x92\x03\xc4\x02\x03\x04", b"\x92\x07\x91\x00"):
         with pytest.raises(PeerError):
             control.decode(data)

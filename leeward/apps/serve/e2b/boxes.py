@@ -240,18 +240,32 @@ class Boxes:
             use.opening -= 1
         self.opened(tenant, found.id)
         self._keep(found)
+        await self.check_count(tenant, found)
         return found
+
+    async def check_count(self, tenant: ServeTenant, opened: OpenBox | str) -> None:
+        """ServeProblem, and the sandbox's end, if other servers have opened so many meanwhile that it is one too many."""
+        if self._door.tokens.servers == 1 or not self._is_near(tenant, self._count(tenant)):
+            return
+        await self._all()
+        if self._count(tenant) > tenant.quota.sandboxes:
+            with contextlib.suppress(ServeProblem):  # it has ended by itself
+                await self.kill(opened if isinstance(opened, OpenBox) else await self.find(tenant, opened))
+            raise _too_many(tenant)
+
+    def _is_near(self, tenant: ServeTenant, count: int) -> bool:
+        """Whether *count* may be too many: below it what the other servers have opened meanwhile is no more than the rest."""
+        return (1 + self._door.tokens.servers) * count > tenant.quota.sandboxes
 
     async def seat(self, tenant: ServeTenant, use: Use) -> None:
         """Count a sandbox or session as being opened; ServeProblem if the tenant has as many as it may."""
         use.opening += 1
         try:
-            # Up to here what the other servers have opened meanwhile is no more than the rest.
-            if self._listed is None or self._asked_at <= self._doubted_at or (1 + self._door.tokens.servers) * (
-                    self._count(tenant) + use.opening) > tenant.quota.sandboxes:
+            if self._listed is None or self._asked_at <= self._doubted_at or self._is_near(
+                    tenant, self._count(tenant) + use.opening):
                 await self._all()
             if self._count(tenant) + use.opening > tenant.quota.sandboxes:
-                raise busy(f"{tenant.quota.sandboxes} sandboxes and sessions are open, as many as are allowed at once")
+                raise _too_many(tenant)
         except BaseException:
             use.opening -= 1
             raise
@@ -411,6 +425,10 @@ class Boxes:
         if tenant is None:
             raise ServeProblem(401, "the token by which this sandbox was made was revoked")
         return tenant
+
+
+def _too_many(tenant: ServeTenant) -> ServeProblem:
+    return busy(f"{tenant.quota.sandboxes} sandboxes and sessions are open, as many as are allowed at once")
 
 
 async def home_in(box: AsyncSandbox) -> str:

@@ -59,14 +59,18 @@ class CodeFace:
     async def create(self, call: ServeCall, box: OpenBox) -> Response:
         fields = await call.fields()
         _check_language(fields)
-        if len(box.contexts) >= MOST_CONTEXTS:
-            raise busy(f"{MOST_CONTEXTS} contexts are open, as many as are allowed at once")
+        _check_count(box)
         cwd = await box.path(taken(fields, "cwd", str, "."))
         await context_of(box)  # the default one's kernel is the first
         kernel = await box.box.kernel()
         while (identity := f"{NAMED}{kernel.number}") in box.contexts:  # a copy's contexts have the names of their source's
             before, kernel = kernel, await box.box.kernel()
             await before.close()
+        try:
+            _check_count(box)  # others were made meanwhile
+        except ServeProblem:
+            await kernel.close()
+            raise
         context = Context(kernel, cwd)
         box.contexts[identity] = context
         await enter(context)
@@ -91,7 +95,15 @@ class CodeFace:
         _check_language(fields)
         code, env = taken(fields, "code", str, ""), texts(fields, "env_vars")
         context = await context_of(box, taken(fields, "context_id", str, "") or DEFAULT)
+        self._door.check_jobs(call)
+        call.use.jobs += 1
+        call.jobs += 1  # the answer goes on when this has returned
         return AnswerStream(_lines(context, code, env), "application/x-ndjson")
+
+
+def _check_count(box: OpenBox) -> None:
+    if len(box.contexts) >= MOST_CONTEXTS:
+        raise busy(f"{MOST_CONTEXTS} contexts are open, as many as are allowed at once")
 
 
 def _check_language(fields: Mapping[str, Any]) -> None:

@@ -84,6 +84,8 @@ async def _messages(call: ServeCall, name: str, is_json: bool) -> AsyncGenerator
     most = MOST_JSON if name != "process.StreamInputRequest" else 1 << 40  # a terminal may be used for days
     async for piece in pieces_of(call.request, most):
         held += piece
+        call.use.received += len(piece)
+        call.hold(len(piece))
         while len(held) >= _FRAME.size:
             flags, size = _FRAME.unpack_from(held)
             if size > most_of(name):
@@ -94,6 +96,7 @@ async def _messages(call: ServeCall, name: str, is_json: bool) -> AsyncGenerator
                 break
             data = bytes(held[_FRAME.size:_FRAME.size + size])
             del held[:_FRAME.size + size]
+            call.hold(-_FRAME.size - size)
             if flags & 2:
                 return
             yield await _parsed(name, data, is_json)

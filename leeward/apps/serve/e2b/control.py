@@ -194,12 +194,12 @@ class ControlFace:
         query = call.request.query_params
         states = [each for part in query.getlist("state") for each in part.split(",") if each]
         wanted, template = _encoded_thrice(query.get("metadata", "")), query.get("template", "")
-        rows = [row for row in await self._boxes.rows(call.tenant) if (not states or _state(row) in states)
+        rows = [row for row in await self._boxes.rows(call.tenant) if (not states or state_of(row) in states)
                 and wanted.items() <= own_metadata(row["metadata"]).items()
                 and template in ("", template_of(row["metadata"]))]
         if "startedAfter" in query:
             since = seconds_of(query["startedAfter"])
-            rows = [row for row in rows if _begun(row) >= since]
+            rows = [row for row in rows if begun(row) >= since]
         if query.get("order", "") != "asc":
             rows.reverse()  # the newest first
         shown, headers = _page(rows, query)
@@ -223,7 +223,7 @@ class ControlFace:
         box, fields = await self._found(call), await call.fields()
         seconds = self._lasting(call.tenant, fields, LASTS_S)
         row = await self._boxes.info(box)
-        paused = _state(row) == "paused"
+        paused = state_of(row) == "paused"
         if paused or row["left"] < seconds:
             await self._extend(box, seconds)
         if paused:
@@ -233,7 +233,7 @@ class ControlFace:
     async def pause(self, call: ServeCall) -> Response:
         """A sandbox that is paused already is 409, which clients take for that, and so nothing else is."""
         box = await self._found(call)
-        if _state(await self._boxes.info(box)) == "paused":
+        if state_of(await self._boxes.info(box)) == "paused":
             raise ServeProblem(409, "the sandbox is paused")
         try:
             await box.box.pause()
@@ -249,7 +249,7 @@ class ControlFace:
         if not begin <= now.timestamp() <= end + METRICS_S:
             return JSONResponse([])  # no state but the present one is known
         return JSONResponse([{
-            "timestamp": _when(now.timestamp()), "timestampUnix": int(now.timestamp()), "cpuCount": 1,
+            "timestamp": when(now.timestamp()), "timestampUnix": int(now.timestamp()), "cpuCount": 1,
             "cpuUsedPct": round(100 * row["cpu_time"] / max(row["age"], 0.001), 2), "memUsed": row["memory"],
             "memTotal": row["memory_limit"], "memCache": 0, "diskUsed": 0, "diskTotal": row["memory_limit"]}])
 
@@ -319,9 +319,9 @@ def _described(row: Mapping[str, Any]) -> Row:
     return {"templateID": template_of(row["metadata"]), "alias": template_of(row["metadata"]), "sandboxID": row["sandbox"],
             "clientID": "leeward",
             # Whole seconds, so that they are the same at each call.
-            "startedAt": _when(_begun(row)), "endAt": _when(round(time.time() + _left(row))),
+            "startedAt": when(begun(row)), "endAt": when(round(time.time() + _left(row))),
             "envdVersion": ENVD_VERSION, "cpuCount": 1, "memoryMB": row["memory_limit"] >> 20,
-            "diskSizeMB": row["memory_limit"] >> 20, "state": _state(row), "metadata": own_metadata(row["metadata"])}
+            "diskSizeMB": row["memory_limit"] >> 20, "state": state_of(row), "metadata": own_metadata(row["metadata"])}
 
 
 def _left(row: Mapping[str, Any]) -> float:
@@ -330,15 +330,15 @@ def _left(row: Mapping[str, Any]) -> float:
     return left if SLEEPS not in row["metadata"] or row.get("asleep") else min(left, row["idle"] - row["unused"])
 
 
-def _state(row: Mapping[str, Any]) -> str:
+def state_of(row: Mapping[str, Any]) -> str:
     return "paused" if row.get("asleep") else "running"
 
 
-def _when(seconds: float) -> str:
+def when(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _begun(row: Mapping[str, Any]) -> int:
+def begun(row: Mapping[str, Any]) -> int:
     return round(time.time() - float(row["age"]))
 
 

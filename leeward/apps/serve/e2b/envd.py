@@ -38,9 +38,11 @@ from leeward.apps.serve.tokens import ServeTenant
 from leeward.errors import DaemonError, SandboxOver
 
 #: Files of one form; bytes of one piece of an answer; bytes of an upload in memory, the rest is in a file: at most.
-MOST_FORM, PIECE, IN_MEMORY = 100, 1 << 20, 1 << 20
+MOST_FORM, PIECE, IN_MEMORY = 100, 1 << 18, 1 << 20
 #: Seconds to wait for the end of a process that was killed: after that it isn't listed.
 KILLED_S = 5.0
+#: Sandboxes that are looked at without a rest for the one that has signed a link, and its seconds: some tenth of the time.
+SEARCHED, REST_S = 64, 0.005
 #: Of files and processes, and of code.
 PORTS = ("49983", "49999")
 
@@ -89,6 +91,7 @@ def place_of(request: Request) -> tuple[str, str]:
 class EnvdFace:
     def __init__(self, door: Door, boxes: Boxes) -> None:
         self._door, self._boxes = door, boxes
+        self._searching = asyncio.Lock()
 
     # --- who calls ------------------------------------------------------------------
 
@@ -98,11 +101,11 @@ class EnvdFace:
         self._door.tokens.fresh()
         shown = request.headers.get("x-access-token") or request.headers.get("e2b-traffic-access-token") or ""
         if identity and any(self._door.tokens.is_derived(purpose, identity, shown) for purpose in ("envd", "traffic")):
-            return await self._of_box(request, identity, None)
+            return await self.of_box(request, identity, None)
         known = self._door.with_token(token_of(request)) if "x-api-key" in request.headers else None
-        return None if known is None or not identity else await self._of_box(request, identity, known[0])
+        return None if known is None or not identity else await self.of_box(request, identity, known[0])
 
-    async def _of_box(self, request: Request, identity: str, tenant: ServeTenant | None) -> tuple[ServeTenant, Use]:
+    async def of_box(self, request: Request, identity: str, tenant: ServeTenant | None) -> tuple[ServeTenant, Use]:
         try:
             box = await self._boxes.find(tenant, identity)
         except ServeProblem as problem:
@@ -122,11 +125,28 @@ class EnvdFace:
             raise ServeProblem(401, "signature is already expired")
         what = "read" if request.method == "GET" else "write"
         self._door.tokens.fresh()
-        for each in [identity] if identity else await self._boxes.ids():
-            signed = signature(path, what, user, self._door.tokens.derived("envd", each), until)
-            if hmac.compare_digest(signed.encode(), query["signature"].encode("utf-8", "replace")):
-                return await self._of_box(request, each, None)
-        raise unknown_token()
+
+        def is_by(sandbox: str) -> bool:
+            signed = signature(path, what, user, self._door.tokens.derived("envd", sandbox), until)
+            return hmac.compare_digest(signed.encode(), query["signature"].encode("utf-8", "replace"))
+
+        # Of a user with a colon a part could be the path's: a link to read `a:write:b` would be one to write `a`.
+        if ":" in user:
+            raise unknown_token()
+        found = await self._signer(is_by) if not identity else identity if is_by(identity) else ""
+        if not found:
+            raise unknown_token()
+        return await self.of_box(request, found, None)
+
+    async def _signer(self, is_by: Callable[[str], bool]) -> str:
+        """The sandbox that has signed a link which names none; "" if none has. Anybody may ask: so one search at a time."""
+        async with self._searching:
+            for number, each in enumerate(await self._boxes.ids(), 1):
+                if is_by(each):
+                    return each
+                if not number % SEARCHED:
+                    await asyncio.sleep(REST_S)
+        return ""
 
     def in_box(self, handler: Callable[[ServeCall, OpenBox], Awaitable[Response | AnswerStream]]) -> Handler:
         """*handler* with the sandbox of the call; one that has ended is answered as E2B's proxy does."""
@@ -139,7 +159,7 @@ class EnvdFace:
                 raise ServeProblem(502, GONE) from None
             except DaemonError:
                 if not self._boxes.has(box):  # another call has forgotten it meanwhile, perhaps since it has ended
-                    await self._of_box(call.request, box.id, call.tenant)
+                    await self.of_box(call.request, box.id, call.tenant)
                 raise
 
         return handled
@@ -154,18 +174,18 @@ class EnvdFace:
     async def read(self, call: ServeCall, box: OpenBox) -> AnswerStream:
         path = await box.path(call.request.query_params.get("path", ""))
         about = await box.box.files.stat(path)
-        if about.is_folder:
-            raise bad("this is a folder")
-        first = await box.box.files.read(path, size=PIECE, limit=PIECE)  # its error is the answer
+        if not about.is_file:
+            raise bad("this is a folder" if about.is_folder else "this isn't a file")
 
-        async def pieces() -> AsyncGenerator[bytes, None]:
-            piece, at = first, 0
+        async def pieces(piece: bytes) -> AsyncGenerator[bytes, None]:
+            at = 0
             while piece:
                 yield piece
                 at += len(piece)
                 piece = await box.box.files.read(path, offset=at, size=PIECE, limit=PIECE) if len(piece) == PIECE else b""
 
-        return AnswerStream(pieces(), "application/octet-stream")
+        # The error of the first one is the answer.
+        return AnswerStream(pieces(await box.box.files.read(path, size=PIECE, limit=PIECE)), "application/octet-stream")
 
     async def write(self, call: ServeCall, box: OpenBox) -> Response:
         if any(name.startswith("x-metadata-") for name in call.headers):
@@ -174,7 +194,7 @@ class EnvdFace:
         kind = call.headers.get("content-type", "").partition(";")[0].strip().lower()
         body = call.pieces(most)
         if call.headers.get("content-encoding", "identity") == "gzip":
-            body = _unpacked(body, most)
+            body = _unpacked(call, body, most)
         if kind == "multipart/form-data":
             parser = MultiPartParser(call.headers, body, max_files=MOST_FORM, max_fields=MOST_FORM)
             try:
@@ -306,7 +326,7 @@ def signature(path: str, what: str, user: str, token: str, until: str) -> str:
     return "v1_" + base64.b64encode(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()).decode().rstrip("=")
 
 
-async def _unpacked(body: AsyncGenerator[bytes, None], most: int) -> AsyncGenerator[bytes, None]:
+async def _unpacked(call: ServeCall, body: AsyncGenerator[bytes, None], most: int) -> AsyncGenerator[bytes, None]:
     """A body without its gzip; ServeProblem if it has more than *most* bytes then."""
     unpacker, size = zlib.decompressobj(31), 0
     async with aclosing(body):
@@ -321,6 +341,7 @@ async def _unpacked(body: AsyncGenerator[bytes, None], most: int) -> AsyncGenera
                 size += len(data)
                 if size > most:
                     raise too_large(most)
+                call.hold(len(data))
                 if data:
                     yield data
                 await asyncio.sleep(0)  # a bomb unpacks for long: others have their turn

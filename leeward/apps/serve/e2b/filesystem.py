@@ -6,12 +6,13 @@ import asyncio
 import posixpath
 import secrets
 import stat
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
-from leeward.apps.serve.calls import ServeCall
+from leeward.apps.serve.calls import ServeCall, Use
 from leeward.apps.serve.e2b.boxes import OpenBox
 from leeward.apps.serve.e2b.connect_rpc import Method, Row, keepalive_of
 from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
@@ -22,8 +23,9 @@ from leeward.errors import DaemonError
 MOST_ENTRIES, MOST_EVENTS, MOST_WATCHERS = 20_000, 4096, 16
 #: Entries of a list that are made without a turn for other calls.
 _AT_ONCE = 256
-#: Seconds between two scans of a folder that is watched.
-LOOKS_S = 0.25
+#: Seconds between two scans of a folder that is watched, at least, and so many times those of the last one; a tenant's
+#: folders that are scanned so often. Of more each is scanned less often.
+LOOKS_S, RESTS, OFTEN = 0.25, 10, 8
 
 _TYPES = {"file": "FILE_TYPE_FILE", "folder": "FILE_TYPE_DIRECTORY"}
 _EVENTS = {"created": "EVENT_TYPE_CREATE", "modified": "EVENT_TYPE_WRITE", "deleted": "EVENT_TYPE_REMOVE"}
@@ -79,19 +81,25 @@ async def _remove(call: ServeCall, box: OpenBox, message: Any) -> Row:
 
 
 async def _list_dir(call: ServeCall, box: OpenBox, message: Any) -> Row:
-    todo, found = deque([(await box.path(message.path), max(1, message.depth))]), list[Row]()
+    return {"entries": [entry_of(path, info, await _target(box, path) if info.kind == "link" else None)
+                        for path, info in await below(box, await box.path(message.path), max(1, message.depth))]}
+
+
+async def below(box: OpenBox, folder: str, depth: int) -> list[tuple[str, FileInfo]]:
+    """What is in a folder, and in its folders *depth* deep, by path; links aren't followed. ServeProblem for too much."""
+    todo, found = deque([(folder, depth)]), list[tuple[str, FileInfo]]()
     while todo:
         folder, depth = todo.popleft()
         for info in await box.box.files.list(folder):
             path = posixpath.join(folder, info.name)
-            found.append(entry_of(path, info, await _target(box, path) if info.kind == "link" else None))
+            found.append((path, info))
             if info.is_folder and depth > 1:
                 todo.append((path, depth - 1))
             if not len(found) % _AT_ONCE:
                 await asyncio.sleep(0)
             if len(found) > MOST_ENTRIES:
                 raise bad(f"more than {MOST_ENTRIES} entries are below this folder")
-    return {"entries": sorted(found, key=lambda row: str(row["path"]))}
+    return sorted(found, key=lambda each: each[0])
 
 
 class Watcher:
@@ -102,8 +110,8 @@ class Watcher:
         events: those that nobody has taken; of more than MOST_EVENTS the oldest are dropped.
     """
 
-    def __init__(self, box: OpenBox, path: str, recursive: bool) -> None:
-        self._box, self._recursive = box, recursive
+    def __init__(self, box: OpenBox, use: Use, path: str, recursive: bool) -> None:
+        self._box, self._use, self._recursive = box, use, recursive
         self._seen = FileWatch(path)
         self.events: deque[Row] = deque(maxlen=MOST_EVENTS)
         self.problem: ServeProblem | None = None
@@ -115,6 +123,7 @@ class Watcher:
         """Take the first look; OSError if there is no such folder."""
         await self._changes()
         self._task = asyncio.ensure_future(self._go_on())
+        self._use.watchers += 1
 
     async def _changes(self) -> list[FileChange]:
         found: list[FileChange] = await self._box.box.files._do(self._seen.look())
@@ -142,9 +151,12 @@ class Watcher:
         self.changed.set()
 
     async def _go_on(self) -> None:
+        took = 0.0
         while self.problem is None:
-            await asyncio.sleep(LOOKS_S)
+            await asyncio.sleep(max(LOOKS_S, RESTS * took) * max(1.0, self._use.watchers / OFTEN))
+            began = time.monotonic()
             await self.look()
+            took = time.monotonic() - began
 
     def taken(self) -> list[Row]:
         """The events since the last call; ServeProblem if no more can come."""
@@ -158,12 +170,15 @@ class Watcher:
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
+            self._task = None
+            self._use.watchers -= 1
 
 
-async def _new_watcher(box: OpenBox, message: Any) -> tuple[str, Watcher]:
+async def _new_watcher(call: ServeCall, box: OpenBox, message: Any) -> tuple[str, Watcher]:
+    path = await box.path(message.path)
     if len(box.watchers) >= MOST_WATCHERS:
         raise busy(f"{MOST_WATCHERS} folders of this sandbox are watched, as many as are allowed at once")
-    watcher, name = Watcher(box, await box.path(message.path), message.recursive), secrets.token_hex(8)
+    watcher, name = Watcher(box, call.use, path, message.recursive), secrets.token_hex(8)
     box.watchers[name] = watcher
     try:
         await watcher.begin()
@@ -174,7 +189,7 @@ async def _new_watcher(box: OpenBox, message: Any) -> tuple[str, Watcher]:
 
 
 async def _watch_dir(call: ServeCall, box: OpenBox, message: Any) -> AsyncIterator[Row]:
-    name, watcher = await _new_watcher(box, message)
+    name, watcher = await _new_watcher(call, box, message)
     try:
         yield {"start": {}}
         while True:
@@ -191,7 +206,7 @@ async def _watch_dir(call: ServeCall, box: OpenBox, message: Any) -> AsyncIterat
 
 
 async def _create_watcher(call: ServeCall, box: OpenBox, message: Any) -> Row:
-    name, _ = await _new_watcher(box, message)
+    name, _ = await _new_watcher(call, box, message)
     return {"watcherId": name}
 
 

@@ -640,7 +640,7 @@ export interface Requests {
     environment?: string;
     /** as for `execute`, for all that runs in it */
     egress?: string;
-    /** an [image](images.md) of the daemon's user, whose root file system takes the place of the host's files; not with `environment`, `mounts` and a home folder */
+    /** an [image](images.md) of the daemon's user, whose root file system takes the place of the host's files; not with `environment` */
     image?: string;
     /** as for `execute`, and `files`, bytes in /workspace, /tmp and /dev/shm together. It, `memory` and `processes` hold for the whole sandbox; `time` and `output` for each `process_run` that doesn't set its own */
     limits?: Record<string, any>;
@@ -664,7 +664,7 @@ export interface Requests {
     cwd?: string;
     /** of the profile `shell`: a folder whose secrets are hidden, beside the one that the host has for the user. Of the profile `agent`, which needs it, of `approved` and of those based on one of the two: the home folder, a private one at that path */
     home?: string;
-    /** with a home folder: the user's name inside. With `image`: who runs there, a name of the image's or a number, perhaps `:` and a group's */
+    /** with a home folder: the user's name inside. With `image` alone: who runs there, a name of the image's or a number, perhaps `:` and a group's */
     user?: string;
     /** with a home folder: absolute paths in its mounts that can't be seen: a file is empty there and can't be read, a folder is empty. With `protect` and `pin` at most 512, 40,960 bytes together */
     hide?: string[];

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from kit.carried import Way
 from kit.fake_daemon import FakeDaemon, finished
+from leeward.apps.fleet import carrier
 from leeward.apps.fleet.carrier import Carrier
 from leeward.apps.fleet.far_client import FarClient
+from leeward.apps.fleet.node_client import NodeClient
 from leeward.errors import BadReply, Busy, DaemonAway, NoAnswer, SandboxOver
 from leeward.spec.job import Job
 
@@ -21,8 +23,8 @@ T = TypeVar("T")
 
 def with_client(daemon: FakeDaemon, main: Callable[[FarClient, Way], Awaitable[T]]) -> T:
     async def run() -> T:
-        carrier = Carrier(daemon.path)
-        way = Way(carrier)
+        held = Carrier(daemon.path)
+        way = Way(held)
 
         async def reach() -> Way:
             return way
@@ -32,7 +34,7 @@ def with_client(daemon: FakeDaemon, main: Callable[[FarClient, Way], Awaitable[T
             return await main(client, way)
         finally:
             await client.close()
-            await carrier.close("me")  # as it would when nobody fetches any more
+            await held.close("me")  # as it would when nobody fetches any more
 
     return asyncio.run(run())
 
@@ -151,3 +153,35 @@ def test_a_daemon_of_another_version_says_so(tmp_path: Path) -> None:
 
     with FakeDaemon(tmp_path / "d") as daemon:
         assert "another version" in with_client(daemon, main)
+
+
+@pytest.mark.parametrize(("workers", "together"), [(2, 5), (3, 1)])
+def test_answers_wait_for_half_of_the_others_where_jobs_crowd(monkeypatch: pytest.MonkeyPatch, workers: int,
+                                                              together: int) -> None:
+    """With four jobs for each worker; with fewer they wait MORE_S, here none."""
+    monkeypatch.setattr(carrier, "MORE_S", 0.0)
+    monkeypatch.setattr(carrier, "CROWDED_S", 60.0)
+
+    async def main() -> int:
+        ends = [asyncio.Event() for _ in range(9)]
+
+        async def make(_: object, call: carrier.Call) -> tuple[Any, list[int]]:
+            await ends[call[0]].wait()
+            return {}, []
+
+        caller = carrier._Caller(cast(NodeClient, None))
+        caller.workers = workers
+        for number in range(9):
+            caller.begin((number, "call", "execute", {}, None, {}), make)
+        ends[0].set()
+        fetched = asyncio.ensure_future(caller.fetch())
+        for end in ends[1:5]:
+            for _ in range(10):  # turns of the loop: what doesn't wait has ended
+                await asyncio.sleep(0)
+            end.set()
+        answers = await fetched
+        for end in ends:
+            end.set()
+        return len(answers)
+
+    assert together == asyncio.run(main())

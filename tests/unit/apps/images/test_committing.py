@@ -62,7 +62,7 @@ class Box:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Images:
-    return Images(str(tmp_path / "store"), size=1 << 20)
+    return Images(str(tmp_path / "store"), size=1 << 22)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from leeward.apps.images.sources import find
 from leeward.apps.images.store import Images, ImportProgress
 from leeward.apps.images.streams import BadImage, ImageBounds
 from leeward.errors import BadRequest
+from leeward.spec import images
 
 BASE, ONE, TWO = layer(folder("etc"), file("base", b"b" * 1000)), layer(file("one")), layer(file("two"))
 
@@ -36,11 +37,11 @@ def test_layers_are_unpacked_once_and_removed_with_the_last_image(tmp_path: Path
     assert 3 == len(layers(store))
     assert 0o700 == stat.S_IMODE(os.stat(store.folder).st_mode)
     assert ["one", "two"] == list(store.names())
-    assert 1000 == store.size_of(one) == store.used()
+    assert (9728, 10240) == (store.size_of(one), store.used())  # a folder, a file's block, and 512 bytes for each name
 
     store.remove("one")
 
-    assert (1, 0, 0) == store.prune()
+    assert (1, 512, 0) == store.prune()
     assert sorted(two.layers) == layers(store)
     with pytest.raises(BadRequest, match=r"no image 'one'; there are: two"):
         store.image("one")
@@ -54,6 +55,26 @@ def test_a_layer_that_is_repeated_is_there_once_where_it_was_last(tmp_path: Path
     assert (one, two) == imported(store, oci(tmp_path / "all", [TWO, ONE, ONE, TWO])).layers
 
 
+def test_what_can_not_be_recorded_is_refused(tmp_path: Path, store: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that nobody could read again would make all of the store unusable."""
+    monkeypatch.setattr(images, "MOST_WRITTEN", 1000)
+    with pytest.raises(BadImage, match="list of folders above its files is longer than 1000 bytes"):
+        imported(store, oci(tmp_path / "1", [layer(*(file(f"{number}/file") for number in range(200)))]))
+    with pytest.raises(BadImage, match="configuration is longer"):
+        imported(store, oci(tmp_path / "2", [ONE], {"Env": [f"A={'x' * 1000}"]}))
+    imported(store, oci(tmp_path / "3", [ONE]))
+    assert ["image"] == list(store.names())
+
+
+def test_names_are_counted_over_all_layers(tmp_path: Path, store: Images) -> None:
+    many = [layer(*(file(f"{which}{number}") for number in range(6))) for which in "ab"]
+    with pytest.raises(BadImage, match=r"more names than the (4|10)"):
+        imported(store, oci(tmp_path / "1", many), bounds=ImageBounds(names=10))
+    assert 2 == len(imported(store, oci(tmp_path / "2", many)).layers)
+    with pytest.raises(BadImage, match=r"more names than the (4|10)"):
+        imported(store, oci(tmp_path / "3", many), bounds=ImageBounds(names=10))  # of layers that are there already
+
+
 def test_a_layer_in_use_stays(tmp_path: Path, store: Images) -> None:
     image = imported(store, oci(tmp_path / "1", [BASE]))
     store.remove("image")
@@ -62,7 +83,7 @@ def test_a_layer_in_use_stays(tmp_path: Path, store: Images) -> None:
 
         assert (0, 0, 1) == store.prune()
 
-    assert (1, 1000, 0) == store.prune()
+    assert (1, 9216, 0) == store.prune()
 
 
 def test_a_name_stands_for_another_image_after_an_import(tmp_path: Path, store: Images) -> None:

@@ -108,7 +108,9 @@ def test_the_attacks_are_real(tmp_path: Path, outside: Path) -> None:
     ((file("../a"),), "is no path in a layer"), ((hard("a", "b"),), "no such file"), ((file("a/.wh.."),), "stands for no"),
     ((("a", b"Z", {}),), "unknown type"), ((link("a", "b"), file("a/x")), "can't be unpacked"),
     ((file("a" * 300),), "longer than a path"), ((file("a"), file("a/b")), "can't be unpacked"),
-    (tuple(file(str(each)) for each in range(101)), "more than 100 names")])
+    (tuple(file(str(each)) for each in range(101)), "more names than the 100"),
+    (tuple(file(f"{each}{'/d' * 18}/f") for each in range(6)), "more names than the 100"),  # of folders above them
+    (tuple(file(str(each), b"x" * 8193) for each in range(95)), "takes more than 1048576 bytes")])
 def test_what_is_refused_says_why(rows: tuple[Row, ...], why: str, tmp_path: Path) -> None:
     with pytest.raises(BadImage, match=why):
         unpacked(layer(*rows), tmp_path / "root")
@@ -167,6 +169,28 @@ def test_too_many_bytes_are_refused(data: bytes, tmp_path: Path) -> None:
         unpacked(data, tmp_path / "root")
 
     assert sum(each.stat().st_size for each in (tmp_path / "root").rglob("*")) <= 1 << 20
+
+
+def test_headers_that_only_take_memory_are_refused(tmp_path: Path) -> None:
+    """A list of holes without an end, and headers for all members, which tarfile keeps."""
+    holes = layer(("a", tarfile.REGTYPE, {"data": b"900000\n" + b"300\n" * 400_000, "pax_headers": {
+        "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "a", "GNU.sparse.realsize": "1"}}))
+    every = b"".join(tarfile.TarInfo.create_pax_global_header({f"{each}": "x" * 30_000}) + layer(file(f"{each}"))[:512]
+                     for each in range(3))
+    for data, why in ((holes, "headers longer than 1048576 bytes"), (every, "for all members longer than 65536 bytes")):
+        with pytest.raises(BadImage, match=why):
+            unpacked(data, tmp_path / "root", ImageBounds(size=1 << 23))
+
+
+@pytest.mark.parametrize("body", [
+    b"1" * 900_000, b"3 a" * 300_000 + b"=", b"900000 comment=" + b"1" * 899_984 + b"\n", b"9 a=b", b"7 a b\n\0", b"0 a=b\n",
+    b"-6 a=b\n"], ids=["digits", "no records", "a long number", "too long", "no value", "nothing", "negative"])
+def test_extended_headers_that_take_time_are_refused(body: bytes, tmp_path: Path) -> None:
+    """At once: tarfile takes a quarter of an hour for the first of them."""
+    head = tarfile.TarInfo("head")
+    head.type, head.size = tarfile.XHDTYPE, len(body)
+    with pytest.raises(BadImage, match="extended header that is broken"):
+        unpacked(head.tobuf(tarfile.USTAR_FORMAT) + body + bytes(-len(body) % 512) + layer(file("a")), tmp_path / "root")
 
 
 def test_a_ratio_is_refused(tmp_path: Path) -> None:

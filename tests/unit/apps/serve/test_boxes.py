@@ -61,6 +61,9 @@ def boxes(monkeypatch, tmp_path):
         async def detach(self):
             self.detached = True
 
+        async def kill(self):
+            del rows[self.identity]
+
     async def at_once():
         pass
 
@@ -140,6 +143,27 @@ def test_the_daemon_is_asked_what_there_is_only_where_it_matters(boxes):
 
     few, most, again, left = asyncio.run(run())
     assert (1, True, True, 0) == (few, most >= 6, isinstance(again, str), left)
+
+
+def test_servers_that_open_at_the_same_time_have_no_more_than_the_quota_together(monkeypatch, boxes):
+    from leeward.apps.serve import nodes
+    from leeward.apps.serve.calls import Use
+
+    tenant, use, (made, rows) = ServeTenant("x", "1", TenantQuota(sandboxes=4)), Use(), boxes
+    made._door.tokens.servers = 2
+    identity = nodes.AsyncSandbox.id
+
+    async def beside(self):
+        rows.update({each: {"serve.tenant": "1"} for each in "efg"})  # another server's
+        return await identity(self)
+
+    async def run():
+        found = [await opened(made, tenant, use)]
+        monkeypatch.setattr(nodes.AsyncSandbox, "id", beside)
+        return [*found, await opened(made, tenant, use), sum(each.get("serve.tenant") == "1" for each in rows.values())]
+
+    first, refused, count = asyncio.run(run())
+    assert (26, 429, 5, 0) == (len(first), refused, count, use.opening)  # ONE, the first, and the other server's
 
 
 def test_what_is_opened_while_the_daemon_lists_counts(monkeypatch, boxes):

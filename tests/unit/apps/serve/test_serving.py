@@ -85,6 +85,7 @@ class Reading(asyncio.Transport):
         self.is_over = True  # asyncio waits until all is read
 
     def abort(self):
+        self.is_over = True
         self.held.clear()
         self.protocol.connection_lost(None)
 
@@ -94,7 +95,7 @@ class Reading(asyncio.Transport):
     resume_reading = pause_reading
 
 
-async def opened(handler):
+async def opened(handler, early=b""):
     """A WebSocket whose client reads nothing, and its tenant's use."""
     import uvicorn
     from uvicorn.server import ServerState
@@ -114,8 +115,8 @@ async def opened(handler):
     made, transport = sockets_of(["jupyter"])(config, ServerState(), {}), Reading()
     transport.protocol = made
     made.connection_made(EndingTransport(transport, asyncio.get_running_loop()))
-    made.data_received(UPGRADE)
-    while not transport.held:
+    made.data_received(UPGRADE + early)
+    while not transport.held and not transport.is_over:
         await asyncio.sleep(0)
     return made, transport, use
 
@@ -134,6 +135,22 @@ def test_answers_to_pings_that_nobody_reads_are_few():
         made.resume_writing()
         assert 100 * 127 == len(transport.held)  # the last ones
         transport.abort()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("early", [b"\x81\x81\0\0\0\0\xff", b"\x81\x81\0\0\0\0a"])
+def test_a_message_before_the_websocket_is_open_ends_it(early):
+    async def handler(call):
+        await call.accept()
+        await call.message()
+
+    async def run():
+        _, transport, use = await opened(handler, early)
+        assert transport.is_over
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (0, 0) == (use.connections, use.streams)
 
     asyncio.run(run())
 

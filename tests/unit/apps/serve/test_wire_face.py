@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from leeward.apps.serve.problems import busy
 from leeward.wire.frames import FrameReader, decode, encode
 from leeward.wire.requests import OPERATIONS
 
@@ -122,9 +123,11 @@ class Played:
         self._client, self._daemon = FrameReader(), FrameReader()
         self.reader = asyncio.StreamReader()
         options = SimpleNamespace(profile="", environment="")
-        door = SimpleNamespace(options=options, regularly=[], tenant=lambda _: self.tenant, turn=self._turn)
+        door = SimpleNamespace(options=options, regularly=[], tenant=lambda _: self.tenant, turn=self._turn,
+                               tokens=SimpleNamespace(servers=1))
         door.boxes = Boxes(door)
         door.boxes._all = self._rows
+        self.boxes = door.boxes
         call = SocketCall(None, self.tenant, self.use, self._incoming.get, self._send)
         self._connection = wire_face.WireConnection(wire_face.WireFace(door), door, call, self.reader, self)
 
@@ -361,5 +364,20 @@ def test_what_is_no_request_ends_the_connection(message):
         await settled()
         assert ["keep_results"] == played.ops()
         assert [] == played.given
+
+    run(test)
+
+
+def test_a_sandbox_beyond_the_quota_of_all_servers_is_refused():
+    """It was within this one's, and another server has opened one meanwhile."""
+    async def test(played):
+        async def check_count(tenant, sandbox):
+            assert (played.tenant, "a" * 26) == (tenant, sandbox)
+            raise busy("too many")
+
+        played.boxes.check_count = check_count
+        await played.says(id=1, op="sandbox_open")
+        await played.answers(1, sandbox="a" * 26)
+        assert ["busy"] == [each["error"]["kind"] for each in played.given]
 
     run(test)

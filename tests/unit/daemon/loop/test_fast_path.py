@@ -989,6 +989,20 @@ def test_a_session_whose_jobs_show_things_gets_frames_that_say_so(box: Box) -> N
     assert session_frame(Job(code=CODE)) != session_frame(Job(code=CODE, display=True))
 
 
+@pytest.mark.usefixtures("patience")
+def test_a_runner_for_one_job_of_a_session(box: Box) -> None:
+    """It gets a fresh job's frame, and its start is told at once; the next request is Python's."""
+    runner = held(box, once=True)
+    box.send(turn(1))
+    assert job_frame(Job(code=CODE)) == runner.code()
+    runner.end(out=b"x")
+    box.answer()
+    box.turns()
+    assert ([1], [], 1) == ([job.request for job in box.jobs], box.rans, len(box.ends))
+    box.send(turn(2))
+    assert [turn(2)] == box.data
+
+
 def test_processor_time_by_a_clock(box: Box) -> None:
     """That of a process that has no group of its own: the clock's id stands in place of the file."""
     spent = time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID)

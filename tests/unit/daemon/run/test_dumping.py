@@ -90,7 +90,45 @@ def framed(body: bytes) -> bytes:
     return wire.HEADER.pack(len(body)) + body
 
 
-def test_a_state_is_sealed_and_has_a_hole_behind_it(child: Child) -> None:
+@pytest.mark.parametrize("free", [0, 1 << 40])
+def test_a_large_file_has_all_its_pages_whatever_they_are(child: Child, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    """Huge ones, which a thread makes, or small ones; and those behind the content go."""
+    monkeypatch.setattr(dumping, "free_huge_pages", lambda: free)
+    most, size = 10 << 20, (5 << 20) + PAGE
+    child.says(framed(FACTS), most)
+    while not child.dump._made:
+        child.reactor.turn(1.0)
+    file = child.file()
+    assert most == os.fstat(file).st_size == os.fstat(file).st_blocks * 512
+    os.pwrite(file, b"content" * (size // 7), 0)
+    child.says(size)
+    child.dump.answered("")
+    (state,) = child.done
+    assert isinstance(state, KernelState)
+    assert (size, size) == (os.fstat(state.fd).st_size, os.fstat(state.fd).st_blocks * 512)
+    assert b"contentcontent" == os.pread(state.fd, 14, 7 * 700_000)
+    os.close(file)
+    os.close(state.fd)
+
+
+def test_a_dump_that_is_given_up_lets_its_thread_end(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which has descriptors of its own."""
+    waits, made = threading.Event(), threading.Event()
+    monkeypatch.setattr(dumping, "free_huge_pages", lambda: 1 << 40)
+    monkeypatch.setattr(dumping, "huge_pages", lambda *_: waits.wait() and not made.set())
+    before = set(os.listdir("/proc/self/fd"))
+    child.says(framed(FACTS), 10 << 20)
+    assert 4 == len(set(os.listdir("/proc/self/fd")) - before)
+    child.dump.give_up()
+    waits.set()
+    made.wait()
+    for thread in threading.enumerate():
+        if thread.name == "makes huge pages":
+            thread.join()
+    assert not set(os.listdir("/proc/self/fd")) - before
+
+
+def test_a_state_is_sealed_at_its_size(child: Child) -> None:
     """Whoever answers first, the kernel or its child."""
     child.says(framed(FACTS), 3 * PAGE)
     file = child.file()
@@ -102,7 +140,7 @@ def test_a_state_is_sealed_and_has_a_hole_behind_it(child: Child) -> None:
     (state,) = child.done
     assert isinstance(state, KernelState)
     assert (2 * PAGE, "3.11", {"x": "1"}, ("descriptor 7: socket",)) == (state.size, state.python, state.packages, state.lost)
-    assert 1 << 40 < os.fstat(state.fd).st_size
+    assert state.size == os.fstat(state.fd).st_size
     assert ALL_SEALS == ALL_SEALS & fcntl.fcntl(state.fd, fcntl.F_GET_SEALS)
     with pytest.raises(PermissionError):
         os.pwrite(file, b"late", 0)

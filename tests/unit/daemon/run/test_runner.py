@@ -14,6 +14,7 @@ from kit.waiting import poll_until
 from leeward.daemon.run.runner import Runner, is_runnable
 from leeward.isolation.channel import Channel
 from leeward.spec.limits import Limits
+from leeward.wire import job_frames
 
 
 class Denials:
@@ -64,24 +65,44 @@ class RestingLeaf:
         self.rested += 1
 
 
-def test_a_runner_at_rest_holds_its_pidfd_and_its_job_pipe() -> None:
-    """And its entrances, with which processes are put beside its first one."""
+def test_a_parked_runner_gives_up_its_pipes() -> None:
+    """Its first process is told so before. It keeps its pidfd and its entrances, with which processes are put beside it."""
     here, there = Channel.pair()
     denials: Any = Denials()
     leaf: Any = RestingLeaf()
     runner = Runner(1, leaf, here, denials, lambda: 0, Limits().descriptors)
     runner.listen(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), entrances=(os.open("/dev/null", os.O_RDONLY),))
-    fds = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(5)]
+    theirs, job = os.pipe2(os.O_CLOEXEC)
+    fds = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), job,
+           *(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(3))]
     runner.take(1, list(fds))
-    for _ in range(2):
-        runner.rest()
-        assert [True, True, False, False, False] == [is_open(fd) for fd in fds]
-        assert is_open(runner.entrances[0])
-    assert 2 == leaf.rested
+    runner.park()
+    assert [True, False, False, False, False] == [is_open(fd) for fd in fds]
+    assert job_frames.PARK == os.read(theirs, 100)
+    assert b"" == os.read(theirs, 100)
+    assert is_open(runner.entrances[0])
+    runner.rest()
+    assert 1 == leaf.rested
 
     runner.dispose()
     there.close()
+    os.close(theirs)
     assert not any(is_open(fd) for fd in fds)
+
+
+def test_a_runner_that_has_ended_is_parked_as_well() -> None:
+    """What its end means is its init's to tell."""
+    denials: Any = Denials()
+    leaf: Any = RestingLeaf()
+    here, there = Channel.pair()
+    runner = Runner(1, leaf, here, denials, lambda: 0, Limits().descriptors)
+    theirs, job = os.pipe2(os.O_CLOEXEC)
+    os.close(theirs)
+    runner.take(1, [os.open("/dev/null", os.O_RDONLY), job, *(os.open("/dev/null", os.O_RDONLY) for _ in range(3))])
+    runner.park()
+    assert not is_open(job)
+    runner.dispose()
+    there.close()
 
 
 def test_a_task_runs_or_waits() -> None:

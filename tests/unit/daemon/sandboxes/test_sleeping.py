@@ -158,6 +158,20 @@ def test_it_waits_for_its_turn(place: Place) -> None:
     assert 1 == len(place.dumps)
 
 
+def test_one_that_takes_long_keeps_no_other_one_waiting(place: Place) -> None:
+    """Code in it may see to it that it is never taken: its turn is over, and it goes on."""
+    made = place.begin()
+    (seconds, over), = (call.args for call in place.reactor.after.call_args_list)
+    assert (sleeping._TURN_S, []) == (seconds, place.bed.leave_turn.mock_calls)
+    over()
+    place.bed.leave_turn.assert_called_once()
+    place.taken()
+    place.taken()
+    place.files()
+    assert (SleepStage.ASLEEP, [None]) == (made.stage, place.said)
+    place.bed.leave_turn.assert_called_once()
+
+
 def test_what_cannot_sleep_is_refused_at_once(place: Place) -> None:
     place.sandbox.check_rests.side_effect = RequestRejected("programs run")
     with pytest.raises(RequestRejected):

@@ -11,6 +11,7 @@ from leeward.daemon.serving import profiles
 from leeward.errors import BadRequest, Forbidden
 from leeward.spec.egress_policy import AGENT, NETWORK, parse_policy
 from leeward.spec.folders import Folder
+from leeward.spec.pool_key import PoolKey
 from leeward.spec.profiles import Profile
 from leeward.spec.profiles.agent import HomePlan
 from leeward.wire.requests import Execute, SessionOpen
@@ -38,6 +39,24 @@ def test_another_user_gets_the_policy_of_allow_network_by_name() -> None:
     fewer = parse_policy({"allow": ["a.example"]}, name="network")
     with pytest.raises(Forbidden, match="without"):
         profiles.operators(asked, ME + 1, Config(allow_network=True, egress={"network": fewer}))
+
+
+def test_the_operators_images_are_others_by_the_operators_word_or_in_a_profile() -> None:
+    asked = SandboxOpen(1, image="debian")
+    for config, user in ((Config(), ME), (Config(images_shared=True), ME + 1)):
+        assert PoolKey(image="debian") == profiles.sandbox_key(asked, user, config)
+    with pytest.raises(Forbidden, match="images_shared"):
+        profiles.sandbox_key(asked, ME + 1, Config())
+    has = Config(profiles={"box": Profile(image="debian")})
+    assert PoolKey("box", image="debian") == profiles.sandbox_key(SandboxOpen(1, profile="box"), ME + 1, has)
+
+
+def test_an_agent_in_an_image_is_never_root() -> None:
+    """Whatever the image's user is, and whatever the user of the sandbox is to be called."""
+    asked = SandboxOpen(1, profile="agent", image="debian", home="/home/me", user="root")
+    assert PoolKey("agent", image="debian", user="1000:1000") == profiles.sandbox_key(asked, ME, Config())
+    with pytest.raises(BadRequest, match="'approved' and image"):
+        profiles.sandbox_key(SandboxOpen(1, profile="approved", image="debian"), ME, Config())
 
 
 @pytest.mark.parametrize("request_", [Execute(1, code=b"", profile="agent", egress="agent"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -12,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from kit import reactors
+from leeward._native import last_use
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import Shares
 from leeward.daemon.loop.reactor import Reactor
@@ -37,7 +39,7 @@ def test_every_way_to_hold_a_file_counts() -> None:
     reactor = Reactor()
     uses, before = LastUses(reactor), descriptors()
     files, arena = LentFiles(uses), seal([bytes(SIZE)])
-    assert files.lend(arena)
+    files.lend(arena)
     ours, theirs = socket.socketpair()
 
     def held() -> int:
@@ -81,19 +83,25 @@ def test_a_lent_file_can_be_read_and_not_written() -> None:
     reactor.close()
 
 
-def test_without_descriptors_a_result_is_sent_unlent(monkeypatch: pytest.MonkeyPatch) -> None:
-    reactor = Reactor()
-    files, arena = LentFiles(LastUses(reactor)), seal([bytes(SIZE)])
-    def scarce(path: str, flags: int) -> int:
-        raise OSError(24, "Too many open files")
+def test_a_result_that_cannot_be_counted_is_not_sent(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a descriptor or a watch: the job has run, so it isn't `busy`, which clients send again."""
+    def no_descriptor(path: str, flags: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
 
+    def no_watch(queue: int, fd: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    guest = house.client(GUEST)
+    assert "ok" == house.run(guest)
+    house.let_go()
     before = descriptors()
-    monkeypatch.setattr(os, "open", scarce)
-
-    assert not files.lend(arena)
-    assert (0, 0, before) == (len(files), files.size, descriptors())
-    arena.close()
-    reactor.close()
+    for module, name, scarce in ((os, "open", no_descriptor), (last_use, "watch", no_watch)):
+        with monkeypatch.context() as where:
+            where.setattr(module, name, scarce)
+            assert "internal" == house.run(guest)
+    house.server._look()
+    assert ({}, before) == (house.server._lent, descriptors())
+    assert "ok" == house.run(guest)
 
 
 class Jobs:

@@ -1,0 +1,500 @@
+"""
+OpenSandbox's API: sandboxes, and the commands and files in them.
+
+Keeps:     nothing. The output of a command in the background and the state of a shell's session are files in the sandbox,
+           so another server, or one that starts anew, goes on with them.
+Trust:     none in a request's bytes. An image is a name for a profile: none is fetched. What runs in a sandbox is asked for
+           with the sandbox's own token, or its tenant's; its paths and lines are used by processes in it.
+Source:    github.com/opensandbox-group/OpenSandbox, specs; docs/serve.md
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import posixpath
+import re
+import secrets
+import shlex
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute
+
+from leeward.apps.serve.calls import MOST_JSON, AnswerStream, Handler, ServeCall, Use, json_of, routed, taken, texts
+from leeward.apps.serve.door import Door
+from leeward.apps.serve.e2b.boxes import OpenBox, own_metadata, template_of
+from leeward.apps.serve.e2b.control import ControlFace, begun, egress_of, seconds_of, state_of, when
+from leeward.apps.serve.e2b.envd import MOST_FORM, EnvdFace
+from leeward.apps.serve.e2b.filesystem import below
+from leeward.apps.serve.problems import ServeProblem, bad, missing
+from leeward.apps.serve.tokens import ServeTenant
+from leeward.client.aio_process import AsyncProcess
+from leeward.client.file_calls import FileInfo
+from leeward.errors import DaemonError
+from leeward.spec.outcome import Outcome, Result
+
+#: The headers with a tenant's token, and with a sandbox's.
+KEY, ACCESS = "open-sandbox-api-key", "X-EXECD-ACCESS-TOKEN"
+#: Where a sandbox's own routes are, below its id, and the ports by which the SDK asks for them and for the network's.
+INSIDE, EXECD, EGRESS = "/opensandbox", 44772, 18080
+#: The image that stands for the server's profile; others are profiles that a token may choose.
+OWN_IMAGE, _PROFILE = "opensandbox/code-interpreter", "workdir"
+#: The program that a sandbox has to begin with: it does nothing.
+ENTRY = ["tail", "-f", "/dev/null"]
+#: What isn't offered, of a request for a sandbox.
+_ABSENT = ("snapshotId", "volumes", "credentialProxy", "lifecycle", "platform", "extensions")
+#: Characters of a line that is sent before its end; lines of a log; bytes of a file that is replaced in; paths of a call.
+MOST_LINE, MOST_LINES, MOST_REPLACED, MOST_PATHS = 1 << 16, 10_000, 32 << 20, 1000
+
+#: Runs a command with its output in a file.
+_BEHIND = 'exec >"$1" 2>&1; shift; exec "$@"'
+#: Runs a line where the last one of its session ended: in that folder, with its exported variables and its functions.
+_IN_SESSION = """. "$1" 2>/dev/null; [ -z "$3" ] || cd -- "$3" || exit
+trap '{ export -p; declare -f; printf "cd -- %q\\n" "$PWD"; } >"'"$1"'"' EXIT
+eval "$2"
+"""
+_SESSION = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_TYPES = {"file": "file", "folder": "directory", "link": "symlink"}
+
+Row = dict[str, Any]
+InBox = Callable[[ServeCall, OpenBox], Awaitable[Response | AnswerStream]]
+
+
+def routes(door: Door) -> list[BaseRoute]:
+    face, inside, control = OpenSandboxFace(door), ExecdFace(door), ControlFace(door, door.boxes)
+    table: list[tuple[str, str, Handler]] = [
+        ("POST", "", face.create), ("GET", "", face.list), ("GET", "/{id}", face.get), ("DELETE", "/{id}", control.kill),
+        ("POST", "/{id}/renew-expiration", face.renew), ("POST", "/{id}/pause", accepted(control.pause)),
+        ("POST", "/{id}/resume", accepted(control.connect)), ("GET", "/{id}/endpoints/{port}", face.endpoint)]
+    return [*(routed(methods, f"/v1/sandboxes{path}", face.knows, refused, handler) for methods, path, handler in table),
+            routed("GET POST PUT PATCH DELETE", "/v1/{rest:path}", face.knows, refused, absent),
+            *(routed(methods, f"{INSIDE}/{{id}}{path}", inside.knows, refused, inside.in_box(inside_handler))
+              for methods, path, inside_handler in inside.table())]
+
+
+def refused(problem: ServeProblem) -> Response:
+    return JSONResponse({"code": str(problem.status), "message": problem.message}, problem.status)
+
+
+def accepted(handler: Handler) -> Handler:
+    async def handled(call: ServeCall) -> Response:
+        await handler(call)
+        return Response(status_code=202)
+
+    return handled
+
+
+class OpenSandboxFace:
+    def __init__(self, door: Door) -> None:
+        self._door, self._boxes = door, door.boxes
+
+    async def knows(self, request: HTTPConnection) -> tuple[ServeTenant, Use] | None:
+        return self._door.with_token(request.headers.get(KEY, ""))
+
+    async def create(self, call: ServeCall) -> Response:
+        fields, quota = await call.fields(), call.tenant.quota
+        for name in _ABSENT:
+            if fields.get(name):
+                raise ServeProblem(501, f"{name} isn't offered here; docs/serve.md lists what is")
+        if taken(fields, "entrypoint", list, ENTRY) != ENTRY:
+            raise ServeProblem(501, f"a sandbox begins with {' '.join(ENTRY)} here: start others by commands")
+        image = taken(taken(fields, "image", dict, {}), "uri", str, "")
+        lasts = taken(fields, "timeout", float, float(quota.lifetime))
+        if not 0 < lasts <= quota.lifetime:
+            raise bad(f"timeout has to be seconds, {quota.lifetime} at most")
+        options = self._door.options
+        box = await self._boxes.open(
+            call.tenant, call.use, image, texts(fields, "metadata"), call.headers.get("idempotency-key", ""),
+            profile=_profile_of(image, call.tenant, options.profile or _PROFILE), environment=options.environment or None,
+            is_private=taken(fields, "secureAccess", bool, False), env=texts(fields, "env"), lifetime=lasts, idle=lasts,
+            memory=quota.memory or None, **egress_of(call.tenant, _network(fields)))
+        return JSONResponse(_described(await self._boxes.info(box)), 202)
+
+    async def _found(self, call: ServeCall) -> OpenBox:
+        return await self._boxes.find(call.tenant, call.request.path_params["id"])
+
+    async def get(self, call: ServeCall) -> Response:
+        return JSONResponse(_described(await self._boxes.info(await self._found(call))))
+
+    async def list(self, call: ServeCall) -> Response:
+        query = call.request.query_params
+        try:
+            wanted = dict(parse_qsl(query.get("metadata", ""), keep_blank_values=True, max_num_fields=64))
+        except ValueError:
+            raise bad("metadata has to be name=value, encoded") from None
+        page, size = _number(query, "page", 1, 1 << 31), _number(query, "pageSize", 20, 200)
+        rows = [row for row in map(_described, reversed(await self._boxes.rows(call.tenant)))
+                if wanted.items() <= row["metadata"].items()
+                and row["status"]["state"] in (query.getlist("state") or [row["status"]["state"]])]
+        pages = -(-len(rows) // size)
+        return JSONResponse({"items": rows[(page - 1) * size:page * size], "pagination": {
+            "page": page, "pageSize": size, "totalItems": len(rows), "totalPages": pages, "hasNextPage": page < pages}})
+
+    async def renew(self, call: ServeCall) -> Response:
+        box, fields = await self._found(call), await call.fields()
+        left = seconds_of(taken(fields, "expiresAt", str, "")) - time.time()
+        if not 0 < left <= call.tenant.quota.lifetime:
+            raise bad(f"expiresAt has to be a time to come, {call.tenant.quota.lifetime} seconds from now at most")
+        await self._boxes.info(box)
+        await box.box.extend(lifetime=left, idle=left)
+        return JSONResponse({"expiresAt": _described(await self._boxes.info(box))["expiresAt"]})
+
+    async def endpoint(self, call: ServeCall) -> Response:
+        """Where a port of the sandbox is reached. What would change its network has an address that refuses all."""
+        box, port = await self._found(call), _number(call.request.path_params, "port", 0, 65535)
+        tokens, here = self._door.tokens, f"{call.headers['host']}{INSIDE}/{box.id}"
+        if port in (EXECD, EGRESS):
+            where = here if port == EXECD else f"{here}/egress"
+            return JSONResponse({"endpoint": where, "headers": {ACCESS: tokens.derived("envd", box.id)}})
+        shown = {"e2b-traffic-access-token": tokens.derived("traffic", box.id)} if box.is_private else {}
+        return JSONResponse({"endpoint": f"{port}-{box.id}.{self._door.options.domain}", "headers": shown})
+
+
+def _profile_of(image: str, tenant: ServeTenant, default: str) -> str:
+    """The profile that an image's name stands for."""
+    name = image.partition(":")[0]
+    if name == OWN_IMAGE:
+        return default
+    if name not in tenant.profiles:
+        raise bad(f"there is no such image for this token: images here are {OWN_IMAGE} and the profiles that `leeward serve "
+                  "token create --profile` has named")
+    return name
+
+
+def _network(fields: Mapping[str, Any]) -> Row:
+    """What a request wants of the Internet, in E2B's words."""
+    policy = taken(fields, "networkPolicy", dict, {})
+    rules = [(taken(rule, "action", str, ""), taken(rule, "target", str, "")) if isinstance(rule, dict) else ("", "")
+             for rule in taken(policy, "egress", list, [])]
+    if not {action for action, _ in rules} <= {"allow", "deny"}:
+        raise bad("egress has to be a list of rules, whose action is allow or deny")
+    allowed, denied = ([target for action, target in rules if action == wanted] for wanted in ("allow", "deny"))
+    if fields.get("networkPolicy") is not None and policy.get("defaultAction") != "allow":
+        denied.append("0.0.0.0/0")
+    return {"network": {"allowOut": allowed, "denyOut": denied}}
+
+
+def _described(row: Mapping[str, Any]) -> Row:
+    """A row of the daemon's as OpenSandbox's lists have it."""
+    return {"id": row["sandbox"], "image": {"uri": template_of(row["metadata"])}, "status": {
+        "state": state_of(row).capitalize()}, "metadata": own_metadata(row["metadata"]), "entrypoint": ENTRY,
+        "createdAt": when(begun(row)), "expiresAt": when(round(time.time() + float(row["left"])))}
+
+
+def _number(given: Mapping[str, Any], name: str, default: int, most: int = 1 << 31, least: int = 1) -> int:
+    text = given.get(name, str(default))
+    if not text.isascii() or not text.isdigit() or not least <= int(text[:16]) <= most:
+        raise bad(f"{name} has to be a number, from {least} to {most}")
+    return int(text)
+
+
+class ExecdFace:
+    def __init__(self, door: Door) -> None:
+        self._door, self._envd = door, EnvdFace(door, door.boxes)
+
+    def table(self) -> list[tuple[str, str, InBox]]:
+        return [
+            ("GET", "/ping", self._ping), ("GET", "/metrics", _metrics),
+            ("POST", "/command", _run), ("DELETE", "/command", _interrupt), ("GET", "/command/status/{command}", _status),
+            ("GET", "/command/{command}/logs", _logs), ("POST", "/session", _new_session),
+            ("POST", "/session/{session}/run", _run_in_session), ("DELETE", "/session/{session}", _end_session),
+            ("GET", "/files/info", _infos), ("DELETE", "/files", _remove), ("POST", "/files/permissions", _permit),
+            ("POST", "/files/mv", _move), ("GET", "/files/search", _search), ("POST", "/files/replace", _replace),
+            ("POST", "/files/upload", _upload), ("GET", "/files/download", self._download),
+            ("GET", "/directories/list", _list), ("POST", "/directories", _permit), ("DELETE", "/directories", _remove),
+            ("GET POST PUT PATCH DELETE", "/{rest:path}", absent)]
+
+    async def knows(self, request: Request) -> tuple[ServeTenant, Use] | None:
+        identity, shown = request.path_params["id"], request.headers.get(ACCESS, "")
+        self._door.tokens.fresh()
+        if self._door.tokens.is_derived("envd", identity, shown):
+            return await self._envd.of_box(request, identity, None)
+        known = self._door.with_token(request.headers.get(KEY, ""))
+        return None if known is None else await self._envd.of_box(request, identity, known[0])
+
+    def in_box(self, handler: InBox) -> Handler:
+        return self._envd.in_box(handler)
+
+    async def _ping(self, call: ServeCall, box: OpenBox) -> Response:
+        await self._envd.health(call, box)
+        return Response(status_code=200)
+
+    async def _download(self, call: ServeCall, box: OpenBox) -> Response | AnswerStream:
+        """A file, or lines of it."""
+        query = call.request.query_params
+        if "offset" not in query and "limit" not in query:
+            return await self._envd.read(call, box)
+        first, count = _number(query, "offset", 1), _number(query, "limit", 1 << 31)
+        text = await box.box.files.read(await box.path(query.get("path", "")), lines=(first, first + count - 1))
+        return Response(text.removesuffix(b"\n"), media_type="text/plain")
+
+
+async def absent(call: ServeCall, box: OpenBox | None = None) -> Response:
+    raise ServeProblem(501, "this isn't offered here; docs/serve.md lists what is")
+
+
+async def _metrics(call: ServeCall, box: OpenBox) -> Response:
+    row, mib = await box.box.info(), 1 << 20
+    return JSONResponse({"cpu_count": 1, "cpu_used_pct": min(100.0, round(100 * row["cpu_time"] / max(row["age"], 0.001), 2)),
+                         "mem_total_mib": row["memory_limit"] / mib, "mem_used_mib": row["memory"] / mib,
+                         "timestamp": _now()})
+
+
+async def _run(call: ServeCall, box: OpenBox) -> AnswerStream:
+    fields = await call.fields()
+    if fields.get("uid") is not None or fields.get("gid") is not None:
+        raise ServeProblem(501, "a sandbox has one user")
+    argv = ["bash", "-c", taken(fields, "command", str, "")]
+    cwd = await box.path(taken(fields, "cwd", str, "") or ".")
+    seconds, envs = taken(fields, "timeout", float, 0.0) / 1000, texts(fields, "envs")
+    if taken(fields, "background", bool, False):
+        process = await _started(box, ["sh", "-c", _BEHIND, "sh", f"/tmp/.opensandbox-{secrets.token_hex(8)}", *argv], cwd,
+                                 seconds, envs)
+        return AnswerStream(_followed(process, is_behind=True), "text/event-stream")
+    return AnswerStream(_followed(await _started(box, argv, cwd, seconds, envs)), "text/event-stream")
+
+
+async def _started(box: OpenBox, argv: list[str], cwd: str, seconds: float, envs: Mapping[str, str]) -> AsyncProcess:
+    options: Any = {"timeout": seconds} if seconds > 0 else {}
+    return await box.box.start(argv, cwd=cwd, env={"PWD": cwd, **envs}, stdin=b"", **options)
+
+
+async def _followed(process: AsyncProcess, is_behind: bool = False) -> AsyncGenerator[bytes, None]:
+    """The events of a command until its end, at which it is killed if that is its caller's; only the first *is_behind*."""
+    lines, begun, is_over = {"stdout": _Lines(), "stderr": _Lines()}, time.monotonic(), is_behind
+    try:
+        yield _event("init", text=str(process.number))
+        if is_behind:
+            return
+        async for chunk in process:
+            for line in lines[chunk.stream].taken(chunk.data):
+                yield _event(chunk.stream, text=line)
+        for stream, rest in lines.items():
+            for line in rest.taken(b"", final=True):
+                yield _event(stream, text=line)
+        result = await process.wait()
+        is_over = True
+        assert result is not None
+        yield _end(result, begun)
+    finally:
+        if not is_over:
+            with suppress(DaemonError):  # it has ended, with its sandbox perhaps
+                await process.kill()
+
+
+class _Lines:
+    """Whole lines of a stream, without their ends."""
+
+    def __init__(self) -> None:
+        self._decoder, self._rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
+
+    def taken(self, data: bytes, final: bool = False) -> Iterator[str]:
+        *whole, self._rest = (self._rest + self._decoder.decode(data, final)).split("\n")
+        yield from whole
+        if self._rest and (final or len(self._rest) > MOST_LINE):
+            yield self._rest
+            self._rest = ""
+
+
+def _event(kind: str, **fields: object) -> bytes:
+    return b"data: " + json.dumps({"type": kind, "timestamp": _now(), **fields}).encode() + b"\n\n"
+
+
+def _end(result: Result, begun: float) -> bytes:
+    if result.outcome is Outcome.FINISHED and result.exit_code == 0:
+        return _event("execution_complete", execution_time=round((time.monotonic() - begun) * 1000))
+    return _event("error", error={"ename": "CommandExecError", "evalue": str(result.exit_code),
+                                  "traceback": [result.hint or f"exit status {result.exit_code}"]})
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+async def _row(call: ServeCall, box: OpenBox) -> Mapping[str, Any]:
+    """The daemon's row of the command that a call names."""
+    number = call.request.path_params["command"]
+    for row in await box.box.processes():
+        if str(row["process"]) == number:
+            return row
+    raise missing("there is no such command")
+
+
+async def _status(call: ServeCall, box: OpenBox) -> Response:
+    row = await _row(call, box)
+    over, argv = bool(row["over"]), list(row.get("argv") or ())
+    return JSONResponse({
+        "id": str(row["process"]), "content": shlex.join(argv[5:] if argv[2:3] == [_BEHIND] else argv), "running": not over,
+        "exit_code": row.get("exit_code") if over else None, "started_at": when(time.time() - float(row["age"]))})
+
+
+async def _logs(call: ServeCall, box: OpenBox) -> Response:
+    """The whole lines of a command in the background, those behind the one with the number `cursor`, from 0."""
+    row = await _row(call, box)
+    argv, query = list(row.get("argv") or ()), call.request.query_params
+    if argv[2:3] != [_BEHIND]:
+        raise bad("this command wasn't run in the background")
+    first = _number(query, "cursor", 0, least=0) + 1 if "cursor" in query else 0
+    try:
+        text = await box.box.files.read(argv[4], lines=(first + 1, first + MOST_LINES))
+    except FileNotFoundError:
+        text = b""
+    if not row["over"]:
+        text = text[:text.rfind(b"\n") + 1]
+    count = text.count(b"\n") + (bool(text) and not text.endswith(b"\n"))
+    last = {"EXECD-COMMANDS-TAIL-CURSOR": str(first + count - 1)} if first + count else {}
+    return PlainTextResponse(text.decode("utf-8", "replace"), headers=last)
+
+
+async def _interrupt(call: ServeCall, box: OpenBox) -> Response:
+    await (await box.box.process(_number(call.request.query_params, "id", 0))).kill()
+    return Response(status_code=200)
+
+
+async def _new_session(call: ServeCall, box: OpenBox) -> Response:
+    session, cwd = secrets.token_hex(8), await box.path(taken(await call.fields(), "cwd", str, "") or ".")
+    await box.box.files.write(_state(session), f"cd -- {shlex.quote(cwd)}\n")
+    return JSONResponse({"session_id": session})
+
+
+def _state(session: str) -> str:
+    if not _SESSION.fullmatch(session):
+        raise missing("there is no such session")
+    return f"/tmp/.opensandbox-{session}"
+
+
+async def _run_in_session(call: ServeCall, box: OpenBox) -> AnswerStream:
+    fields, state = await call.fields(), _state(call.request.path_params["session"])
+    if not await box.box.files.exists(state):
+        raise missing("there is no such session")
+    cwd, line = taken(fields, "cwd", str, ""), taken(fields, "command", str, "")
+    argv = ["bash", "-c", _IN_SESSION, "bash", state, line, await box.path(cwd) if cwd else ""]
+    process = await _started(box, argv, await box.path("."), taken(fields, "timeout", float, 0.0) / 1000, {})
+    return AnswerStream(_followed(process), "text/event-stream")
+
+
+async def _end_session(call: ServeCall, box: OpenBox) -> Response:
+    await box.box.files.remove(_state(call.request.path_params["session"]))
+    return Response(status_code=200)
+
+
+def _file(path: str, info: FileInfo) -> Row:
+    at = when(info.mtime)
+    return {"path": path, "type": _TYPES.get(info.kind, "other"), "size": info.size, "mode": int(f"{info.mode & 0o7777:o}"),
+            "owner": "user", "group": "user", "modified_at": at, "created_at": at}
+
+
+async def _paths(call: ServeCall, box: OpenBox) -> list[str]:
+    paths = call.request.query_params.getlist("path")
+    if len(paths) > MOST_PATHS:
+        raise bad(f"a call names {MOST_PATHS} paths at most")
+    return [await box.path(path) for path in paths or [""]]
+
+
+async def _infos(call: ServeCall, box: OpenBox) -> Response:
+    return JSONResponse({path: _file(path, await box.box.files.stat(path, follow=False)) for path in await _paths(call, box)})
+
+
+async def _remove(call: ServeCall, box: OpenBox) -> Response:
+    for path in await _paths(call, box):
+        await box.box.files.remove(path, recursive=call.request.url.path.endswith("/directories"), missing_ok=True)
+    return Response(status_code=200)
+
+
+def _mode(fields: Mapping[str, Any]) -> int | None:
+    """Permission bits, which are written as a number whose digits are octal; ServeProblem for another owner."""
+    if fields.get("owner") or fields.get("group"):
+        raise ServeProblem(501, "a sandbox has one user, and files no other owner")
+    digits = taken(fields, "mode", int, 0)
+    if not 0 <= digits <= 7777 or set(str(digits)) & {"8", "9"}:
+        raise bad("mode has to be octal digits, such as 755")
+    return int(str(digits), 8) or None
+
+
+async def _each(call: ServeCall, box: OpenBox) -> list[tuple[str, Row]]:
+    """The rows of a body that has them by path."""
+    fields = await call.fields()
+    if len(fields) > MOST_PATHS or not all(isinstance(row, dict) for row in fields.values()):
+        raise bad(f"a body here has objects by path, {MOST_PATHS} at most")
+    return [(await box.path(path), row) for path, row in fields.items()]
+
+
+async def _permit(call: ServeCall, box: OpenBox) -> Response:
+    """Make folders, or not, and give them and files their permissions."""
+    for path, row in await _each(call, box):
+        mode = _mode(row)
+        if call.request.url.path.endswith("/directories"):
+            await box.box.files.mkdir(path, exist_ok=True)
+        done = await box.box.run(["chmod", f"{mode:o}", "--", path]) if mode is not None else None
+        if done is not None and done.exit_code:
+            raise bad(done.stderr.decode("utf-8", "replace").strip()[:500])
+    return Response(status_code=200)
+
+
+async def _move(call: ServeCall, box: OpenBox) -> Response:
+    body = await call.body(MOST_JSON)
+    for row in taken(json_of(b'{"rows":' + body + b"}"), "rows", list, []):
+        if not isinstance(row, dict):
+            raise bad("a body here is a list of objects")
+        await box.box.files.move(await box.path(taken(row, "src", str, "")), await box.path(taken(row, "dest", str, "")))
+    return Response(status_code=200)
+
+
+async def _search(call: ServeCall, box: OpenBox) -> Response:
+    query = call.request.query_params
+    found = await box.box.files.glob(query.get("pattern", "**"), path=await box.path(query.get("path", "")), limit=MOST_PATHS)
+    if found.more:
+        raise bad(f"more than {MOST_PATHS} files match")
+    rows = [(path, await box.box.files.stat(path, follow=False)) for path in found]
+    return JSONResponse([_file(path, info) for path, info in rows if not info.is_folder])
+
+
+async def _list(call: ServeCall, box: OpenBox) -> Response:
+    query = call.request.query_params
+    found = await below(box, await box.path(query.get("path", "")), _number(query, "depth", 1, least=0))
+    return JSONResponse([_file(path, info) for path, info in found])
+
+
+async def _replace(call: ServeCall, box: OpenBox) -> Response:
+    counts = {}
+    for path, row in await _each(call, box):
+        old, new = (taken(row, name, str, "").encode() for name in ("old", "new"))
+        if not old:
+            raise bad("old is missing")
+        content = await box.box.files.read(path, limit=MOST_REPLACED)
+        counts[path] = {"replacedCount": content.count(old)}
+        if old in content:
+            await box.box.files.write(path, content.replace(old, new))
+    return JSONResponse(counts) if call.request.query_params.get("verbose") == "true" else Response(status_code=200)
+
+
+async def _upload(call: ServeCall, box: OpenBox) -> Response:
+    """Files of a form, each behind its description."""
+    parser = MultiPartParser(call.headers, call.pieces(call.tenant.quota.body), max_files=2 * MOST_FORM, max_fields=MOST_FORM)
+    try:
+        form = await parser.parse()
+    except MultiPartException:
+        raise bad("this isn't a form with files") from None
+    try:
+        about: Row | None = None
+        for name, part in form.multi_items():
+            if name == "metadata":
+                about = json_of(await part.read() if isinstance(part, UploadFile) else part.encode())
+            elif name == "file" and about is not None:
+                path, mode = await box.path(taken(about, "path", str, "")), _mode(about)
+                await box.box.files.mkdir(posixpath.dirname(path), exist_ok=True)
+                await box.box.files.write(path, part.file if isinstance(part, UploadFile) else part.encode(), mode=mode)
+                about = None
+            else:
+                raise bad("a form here has `metadata` before each `file`")
+    finally:
+        await form.close()
+    return Response(status_code=200)

@@ -1,0 +1,258 @@
+"""
+Test suites of other people's programs, whole and by command: what passes outside has to pass inside.
+
+    ./dev suites [--part N/M] [--folder FOLDER] cpython-3.11 cpython-3.13 git sqlite coreutils
+
+Runs in:   a developer's shell, as root; hours for all of them, so --part takes each Mth unit, from the Nth on. CPython's are
+           the modules of `test` that the interpreter ships, by functions of test_cpython_suite.py; one of another version is
+           one of pyenv's. The others are Debian's sources of this release, built outside.
+Outside:   an ordinary user, in a copy of the tree. Inside: a sandbox of the profile `workdir` with another copy.
+Result:    a line for each unit that differs, with what fails inside alone, and one for all; 1 if any differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import leeward
+from integration import test_cpython_suite as cpython
+from integration.cpython_exceptions import row_for
+from kit.live_daemon import LiveDaemon
+
+#: Seconds for one unit, and the user outside.
+UNIT_S, USER = 600, "65534"
+#: Of the sandboxes.
+CONFIG = """\
+pool_size = 1
+sandbox_idle = 86400
+sandbox_lifetime = 86400
+"""
+LIMITS = {"memory": "4G", "processes": 256}
+#: Prints the modules of CPython's suite: 3.11 had the function elsewhere before 3.11.6.
+LISTS = """try:
+    from test.libregrtest.findtests import findtests
+except ImportError:
+    from test.libregrtest.runtest import findtests
+print(*findtests())"""
+KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
+APT = ("apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=300")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """
+    Attributes:
+        needs: Debian's packages for the build.
+        build: a line for the shell, in the tree.
+        units: lists them, given the tree.
+        line: runs the unit `$1`, in the tree.
+        failed: a regular expression for what fails in the output, by name; a unit that ends with another status than
+            0 and names nothing fails by itself, unless its status is *skipped*.
+    """
+
+    needs: tuple[str, ...]
+    build: str
+    units: Callable[[Path], list[str]]
+    line: str
+    failed: str
+    skipped: int = -1
+
+    def failures(self, unit: str, status: int, output: str) -> set[str]:
+        found = set(re.findall(self.failed, output, re.MULTILINE))
+        return found or ({f"{unit} ends with {status}"} if status not in (0, self.skipped) else set())
+
+
+def _coreutils(tree: Path) -> list[str]:
+    listed = (tree / "tests/local.mk").read_text().partition("\nall_tests =")[2].partition("\n\n")[0]
+    return re.findall(r"tests/[\w/.+-]+\.(?:sh|pl|xpl)", listed)
+
+
+SUITES = {
+    "git": Suite(("zlib1g-dev",), "make -j2 CFLAGS=-O0 NO_CURL=1 NO_EXPAT=1 NO_GETTEXT=1 NO_TCLTK=1 NO_OPENSSL=1 NO_PYTHON=1",
+                 lambda tree: sorted(each.name for each in tree.glob("t/t[0-9]*.sh")), 'cd t && exec "./$1"',
+                 r"^not ok \d+ - (?!.*# TODO)(.*)$"),
+    "sqlite": Suite(("tcl8.6-dev",), "./configure -q --with-tcl=/usr/lib/tcl8.6 && make -j2 testfixture",
+                    lambda tree: sorted(each.name for each in tree.glob("test/*.test")
+                                        if not re.match(r"all|extraquick|full|memdb|permut|quick|soak|veryquick|valgrind",
+                                                        each.name)),
+                    'exec ./testfixture "test/$1"', r"^! (\S+) expected"),
+    "coreutils": Suite((), "FORCE_UNSAFE_CONFIGURE=1 ./configure -q --disable-nls && make -j2", _coreutils,
+                       'make -s check-TESTS TESTS="$1" SUBDIRS=. >/dev/null; cat "${1%.*}.log" >&2; '
+                       'exec sed -n "s/^:test-result: /result /p" "${1%.*}.trs"', r"^result ((?:FAIL|ERROR).*)$"),
+}
+#: Debian's source package, where it has another name.
+SOURCES = {"sqlite": "sqlite3"}
+
+
+def source(name: str, folder: Path) -> Path:
+    """The tree of Debian's source package *name*, built; made once."""
+    suite, made = SUITES[name], folder / name
+    if made.exists():
+        return made
+    work = folder / f"{name}-new"
+    shutil.rmtree(work, ignore_errors=True)
+    (work / "lists/partial").mkdir(parents=True)
+    targets = subprocess.run(["apt-get", "indextargets", "--format", "$(SITE) $(CODENAME)",
+                              "Created-By: Packages", "Origin: Debian"], capture_output=True, text=True, check=True)
+    rows = {tuple(line.split()) for line in targets.stdout.splitlines()}
+    (work / "sources.list").write_text("".join(
+        f"deb-src [signed-by={KEYS}] {site} {release} main\n" for site, release in rows))
+    own = ("-o", f"Dir::Etc::SourceList={work}/sources.list", "-o", "Dir::Etc::SourceParts=-",
+           "-o", f"Dir::State::Lists={work}/lists", "-o", "APT::Sandbox::User=root")
+    subprocess.run([*APT, "install", "--no-install-recommends", "dpkg-dev", *suite.needs], check=True,
+                   env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, stdin=subprocess.DEVNULL)
+    subprocess.run([*APT, *own, "update"], check=True)
+    subprocess.run([*APT, *own, "source", SOURCES.get(name, name)], cwd=work, check=True, stdout=subprocess.DEVNULL)
+    tree = next(each for each in work.iterdir() if each.is_dir() and each.name != "lists")
+    print(f"{name}: building {tree.name}", flush=True)
+    with open(folder / f"{name}.log", "wb") as log:
+        subprocess.run(["sh", "-c", suite.build], cwd=tree, check=True, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    (folder / f"{name}.version").write_text(tree.name)
+    tree.rename(made)
+    shutil.rmtree(work)
+    return made
+
+
+def part_of(units: list[str], part: tuple[int, int]) -> list[str]:
+    return units[part[0] - 1::part[1]]
+
+
+def told(name: str, count: int, passed: int, alone: int, both: int, excused: int = 0) -> None:
+    print(f"{name}: {count} units; {passed} pass on both sides, {both} fail on both, {alone} inside alone"
+          + (f", {excused} tests for a reason that is listed" if excused else ""), flush=True)
+
+
+def compared(name: str, folder: Path, part: tuple[int, int]) -> int:
+    """Run a part of a suite of Debian's; how many units fail inside alone."""
+    suite, tree = SUITES[name], source(name, folder)
+    units = part_of(suite.units(tree), part)
+    print(f"{name}: {(folder / f'{name}.version').read_text()}, {len(units)} units", flush=True)
+    with _trees(tree, folder) as (there, here), _daemon() as daemon, ThreadPoolExecutor(1) as other:
+        def outside(unit: str) -> set[str]:
+            done = subprocess.run(["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "timeout", "-k", "5",
+                                   str(UNIT_S), "sh", "-c", suite.line, "sh", unit], cwd=there, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
+                                  env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(there), "TZ": "UTC"})
+            return suite.failures(unit, done.returncode, done.stdout)
+
+        alone = both = 0
+        for unit in units:
+            beside = other.submit(outside, unit)
+            with leeward.Sandbox(socket=daemon.socket, profile="workdir", workdir=str(here), **LIMITS) as box:
+                done = box.run(["sh", "-c", f"exec 2>&1; {suite.line}", "sh", unit], timeout=UNIT_S, output="64M",
+                               overflow="cut", env={"TZ": "UTC"})
+            inside, expected = suite.failures(unit, done.exit_code, done.text), beside.result()
+            both += bool(expected)
+            if inside - expected:
+                alone += 1
+                print(f"  {unit}: {'; '.join(sorted(inside - expected))[:600]}", flush=True)
+        told(name, len(units), len(units) - alone - both, alone, both)
+    return alone
+
+
+@contextlib.contextmanager
+def _trees(tree: Path, folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Two copies of the tree: of the ordinary user, and for sandboxes."""
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        os.chmod(made, 0o755)
+        for name in ("outside", "inside"):
+            subprocess.run(["cp", "-a", "--", tree, f"{made}/{name}"], check=True)
+        subprocess.run(["chown", "-R", f"{USER}:{USER}", f"{made}/outside"], check=True)
+        yield Path(made, "outside"), Path(made, "inside")
+
+
+@contextlib.contextmanager
+def _daemon(more: str = "") -> Iterator[LiveDaemon]:
+    with tempfile.TemporaryDirectory(prefix="leeward-suites-") as made:
+        config = Path(made, "c.toml")
+        config.write_text(CONFIG + more)
+        config.chmod(0o600)
+        with LiveDaemon(Path(made), "--config", str(config)) as daemon:
+            yield daemon
+
+
+def interpreter(version: str, folder: Path) -> Path:
+    """A copy of the interpreter of *version*, which every user can reach, with an environment `venv` of it; made once."""
+    made = folder / f"python{version}"
+    if not made.exists():
+        kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*"))
+        prefix = Path(sys.base_prefix) if sys.version.startswith(f"{version}.") else kept[-1]
+        subprocess.run(["cp", "-a", "--", prefix, f"{made}-new"], check=True)
+        subprocess.run([*APT, "install", "patchelf"], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        subprocess.run(["patchelf", "--set-rpath", made / "lib", f"{made}-new/bin/python{version}"], check=True)
+        Path(f"{made}-new").rename(made)
+        subprocess.run([made / "bin/python3", "-m", "venv", "--without-pip", made / "venv"], check=True)
+        subprocess.run([Path(sys.executable).with_name("uv"), "pip", "install", "-q", "--python", made / "venv/bin/python",
+                        "cffi", "msgpack"], check=True)  # what a job's interpreter of another version needs
+    return made
+
+
+def cpython_compared(version: str, folder: Path, part: tuple[int, int]) -> int:
+    """As `compared`, for the modules of CPython's suite; a module is run inside once more before it counts."""
+    place = interpreter(version, folder)
+    with (_daemon(f'[environments.other]\npath = "{place}/venv"\n') as daemon,
+          tempfile.TemporaryDirectory() as work):
+        os.chmod(work, 0o777)
+        options = ["--environment", "other", "--memory", "2G"]
+        python = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups",
+                  *daemon.run("exec", *options, "import sys; print(sys.executable)").stdout.decode().split(), "-S"]
+        names = subprocess.run([*python, "-c", LISTS], capture_output=True, text=True, check=True).stdout.split()
+        modules = part_of([name.removeprefix("test.") for name in names], part)
+        print(f"cpython-{version}: {len(modules)} modules of {len(names)}", flush=True)
+        passed = alone = both = excused = tests = 0
+        for module in modules:
+            report = Path(work, "report.xml")
+            report.unlink(missing_ok=True)
+            with cpython.outside(python, cpython.arguments(module, str(report), ["*"]), int(USER)) as run:
+                here, _ = cpython.inside(daemon, cpython.arguments(module, "/dev/stdout", ["*"]), options)
+                try:
+                    run.wait(cpython.TIME_S)
+                except subprocess.TimeoutExpired:
+                    pass
+            there = cpython.outcomes(report.read_bytes()) if report.exists() else {}
+            good = [name for name, outcome in there.items() if "ok" == outcome]
+            bad = [name for name in good if "ok" != here.get(name)]
+            rows = [name for name in bad if row_for(name.removeprefix("test."), here.get(name, ""))]
+            again = [name for name in bad if name not in rows]
+            if again and here:
+                once_more, _ = cpython.inside(daemon, cpython.arguments(module, "/dev/stdout", again), options)
+                again = [name for name in again if "ok" != once_more.get(name)]
+            tests, excused = tests + len(good), excused + len(rows)
+            both += not there
+            passed += bool(there) and not again
+            if again:
+                alone += 1
+                what = "; ".join(f"{name}: {' '.join(here.get(name, 'no report').split())[-160:]}" for name in again[:4])
+                print(f"  {module}: {len(again)} of {len(good)}: {what}", flush=True)
+        told(f"cpython-{version}, {tests} tests that pass outside", len(modules), passed, alone, both, excused)
+    return alone
+
+
+def main() -> int:
+    reading = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    reading.add_argument("suites", nargs="+", metavar="SUITE")
+    reading.add_argument("--part", default="1/1", metavar="N/M")
+    reading.add_argument("--folder", default="/var/tmp/leeward-suites", metavar="FOLDER")
+    asked = reading.parse_args()
+    part, folder = tuple(map(int, asked.part.split("/"))), Path(asked.folder)
+    if os.geteuid() != 0:
+        reading.error("the other side is another user, so this wants root")
+    folder.mkdir(parents=True, exist_ok=True)
+    found = [cpython_compared(name.partition("-")[2], folder, part) if name.startswith("cpython-")
+             else compared(name, folder, part) for name in asked.suites]  # type: ignore[arg-type]  # two numbers
+    return int(any(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
