@@ -121,8 +121,8 @@ class Images:
             image = Image(digests, found.config, images.users_of(self._file(digests, b"etc/passwd")),
                           images.groups_of(self._file(digests, b"etc/group")), source, int(time.time()))
             image.identity("")  # BadRequest for a user that isn't there
-            record = _record(images.write_image(image), "configuration")
-            write_whole(images.image_path(self.folder, image.hash), record, 0o644)
+            written = _record(images.write_image(image), "configuration")
+            write_whole(images.image_path(self.folder, image.hash), written, 0o644)
             write_whole(place, images.write_name(image.hash), 0o644)
         left: dict[str, int] = {}
         for layer in map(self.layer, digests):
