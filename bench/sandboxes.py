@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -45,6 +46,7 @@ ROOM = {"KiB of the daemon": 8 << 10, "groups": 0, "descriptors": 14 * WORKERS, 
         "places kept by a worker": MOST_KEPT}
 GROUPS = "/sys/fs/cgroup"
 REST_S = 30.0
+_LIBC, _KCMP = ctypes.CDLL(None), {"x86_64": 312, "aarch64": 272}
 #: Seconds after which a sandbox rests: run/live_runner.py.
 SETTLED_S = 2.0
 
@@ -75,8 +77,8 @@ def _field(path: str, name: str) -> int:
 
 
 def memory(pid: int) -> int:
-    """The MiB of the daemon and its descendants, but for helpers: they are on their keepers' memory."""
-    return sum(_field(f"/proc/{one}/smaps_rollup", "Pss") for one in below(pid) if not _is_helper(one)) >> 10
+    """The MiB of the daemon and its descendants, but for helpers and inits: they are on their keepers' memory."""
+    return sum(_field(f"/proc/{one}/smaps_rollup", "Pss") for one in below(pid) if not _shares(one)) >> 10
 
 
 def spent(pid: int) -> float:
@@ -89,11 +91,12 @@ def spent(pid: int) -> float:
     return total / 1e9
 
 
-def _is_helper(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text() == "lw-helper\n"
-    except OSError:
-        return False
+def _shares(pid: int) -> bool:
+    """Whether the process is on its parent's memory; kcmp(2), KCMP_VM."""
+    with contextlib.suppress(OSError):
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return int(_LIBC.syscall(_KCMP[os.uname().machine], parent, pid, 1, 0, 0)) == 0
+    return False
 
 
 def available() -> int:

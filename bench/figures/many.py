@@ -26,7 +26,7 @@ from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError
 from leeward_cli.bench import floors
 from leeward_cli.bench.figures import percentile
-from leeward_cli.bench.floors import CODE, CalledSubject
+from leeward_cli.bench.floors import CODE, CalledSubject, Subject, check
 from leeward_cli.bench.ours import daemon, daemon_pid, fresh, good
 from leeward_cli.bench.rounds import GAP_S, row
 
@@ -210,11 +210,12 @@ def _kernels(settings: FigureSettings) -> Sequence[Row]:
         def execute() -> None:
             good(box.execute(CODE))
 
-        subjects = [fresh(client), CalledSubject("a branch, one call and its end", branch),
-                    CalledSubject("box.execute", execute), fork]
+        subjects: list[Subject] = [fresh(client), CalledSubject("a branch, one call and its end", branch),
+                                   CalledSubject("box.execute", execute), fork]
         found = in_turn(subjects, settings.some(20), 5)
     job, branched, executed, forked = (each.name for each in subjects)
-    return [*sandboxes.calls(settings), *_commands(settings), compared("box.execute over a fresh job", found, executed, job, 2),
+    return [*sandboxes.calls(settings), *_commands(settings),
+            compared("box.execute over a fresh job", found, executed, job, 2),
             absolute(branched, found[branched], "ms", 1.5, ""),
             compared("the same over a bare fork of an interpreter with its answer: the floor", found, branched, forked, None),
             *_large_branches(settings)]
@@ -222,14 +223,15 @@ def _kernels(settings: FigureSettings) -> Sequence[Row]:
 
 def _commands(settings: FigureSettings) -> Sequence[Row]:
     """In the sandbox itself, without a client: its namespaces, its groups and its filter."""
-    found: dict[str, list[list[float]]] = {"box.run": [], "posix_spawn inside": []}
+    ours, floor = "box.run", "posix_spawn inside"
+    found: dict[str, list[list[float]]] = {ours: [], floor: []}
     with daemon(None) as path, Sandbox(socket=path) as box, box.kernel() as kernel:
         kernel.execute(_SPAWN)
         for _ in range(settings.some(20)):
-            found["box.run"].append(row(lambda: good(box.run(["true"])), 10, GAP_S))
-            found["posix_spawn inside"].append(json.loads(good(kernel.execute("print(spawned(10))")).stdout))
-    return [absolute('box.run(["true"])', found["box.run"], "ms", 1.2, "the bar is for a host where posix_spawn takes 0.7"),
-            compared("the same over posix_spawn inside the sandbox: the floor", found, *found, None)]
+            found[ours].append(row(lambda: check("true", good(box.run(["true"])).stdout, b""), 10, GAP_S))
+            found[floor].append(json.loads(good(kernel.execute("print(spawned(10))")).stdout))
+    return [absolute('box.run(["true"])', found[ours], "ms", 1.2, "the bar is for a host where posix_spawn takes 0.7"),
+            compared("the same over posix_spawn inside the sandbox: the floor", found, ours, floor, None)]
 
 
 def _large_branches(settings: FigureSettings) -> Sequence[Row]:
@@ -255,8 +257,8 @@ def _large_branches(settings: FigureSettings) -> Sequence[Row]:
             seconds["forks"].append(float(forks.stdout.readline()))
         forks.stdin.close()
     ours, floor = ([1e3 * each for each in values] for values in seconds.values())
-    return [Row(f"{_BRANCHES} branches of a state of 200 MB, each with a call and its end", round(percentile(ours, 50)), "ms", 300,
-                measured=[spread("kernel.fork", "ms", ours, 0)]),
+    return [Row(f"{_BRANCHES} branches of a state of 200 MB, each with a call and its end", round(percentile(ours, 50)), "ms",
+                300, measured=[spread("kernel.fork", "ms", ours, 0)]),
             Row("the same over as many bare forks with their answers, in turn: the floor", quotient(ours, floor), "x", None,
                 measured=[spread("os.fork", "ms", floor, 0)])]
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bench.figures.row import FigureSettings, Row, absolute, missing, spread
+from bench.figures.row import FigureSettings, Row, absolute, compared, missing, spread
 from leeward.client.blocking import Client
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
@@ -32,26 +32,27 @@ _SLEEPERS = 10_000
 
 
 def measure(settings: FigureSettings) -> Sequence[Row]:
-    return [_floor(settings), *_of("an empty kernel", "import os", settings, 8, 6, 15), *_pandas(settings),
+    return [*_of("an empty kernel", "import os", settings, 8, 6, 15), *_pandas(settings),
             *_copies(settings), *_files(settings), *_asleep(settings), *_warm(settings)]
 
 
-def _floor(settings: FigureSettings) -> Row:
-    """What no snapshot of an empty kernel can do without, to compare it with on a busy machine."""
-    spans: list[list[float]] = []
-    memory = mmap.mmap(-1, 6 * _MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory[:] = os.urandom(6 * _MIB)
-    for _ in range(settings.some(20)):
-        file = os.memfd_create("floor")
-        os.posix_fallocate(file, 0, 6 * _MIB)
+def _forked(memory: mmap.mmap) -> tuple[float, float]:
+    """
+    What no snapshot of so much memory can do without, to compare it with on a busy machine: seconds of making as many small
+    pages of a memory file, and of a fork that writes them.
+    """
+    file = os.memfd_create("floor")
+    try:
         begin = time.perf_counter()
+        os.posix_fallocate(file, 0, len(memory))
+        made = time.perf_counter()
         if not (child := os.fork()):
             os.pwrite(file, memory, 0)
             os._exit(0)
         os.waitpid(child, 0)
-        spans.append([time.perf_counter() - begin])
+        return made - begin, time.perf_counter() - made
+    finally:
         os.close(file)
-    return absolute("a fork that writes 6 MiB into a memory file", spans, "ms", None, "without leeward")
 
 
 def _files(settings: FigureSettings) -> Sequence[Row]:
@@ -152,8 +153,16 @@ def _measured(name: str, kernel: Kernel, code: str, settings: FigureSettings, ta
     good(kernel.execute(code, timeout=60))
     snapshots: list[list[float]] = []
     rollbacks: list[list[float]] = []
+    floors: list[list[float]] = []
+    pages: list[list[float]] = []
     sizes: list[float] = []
+    with kernel.snapshot() as first:
+        memory = mmap.mmap(-1, first.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory[:] = os.urandom(first.size)
     for _ in range(settings.some(20)):
+        made_pages, written = _forked(memory)
+        pages.append([made_pages])
+        floors.append([written])
         begin = time.perf_counter()
         with kernel.snapshot() as snapshot:
             made = time.perf_counter()
@@ -161,7 +170,12 @@ def _measured(name: str, kernel: Kernel, code: str, settings: FigureSettings, ta
             snapshots.append([made - begin])
             rollbacks.append([time.perf_counter() - made])
             sizes.append(snapshot.size / _MIB)
+    of = f"a fork that writes as much as that of {name}"
+    found = {"snapshot": snapshots, of: floors}
     return [absolute(f"snapshot of {name}", snapshots, "ms", taken, "from the request to the answer"),
+            absolute(of, floors, "ms", None, "into a memory file, without leeward"),
+            absolute(f"making the pages of that file, for {name}", pages, "ms", None, "small ones, without leeward"),
+            compared(f"snapshot of {name} over {of}", found, "snapshot", of, None, note="in turn"),
             _mebibytes(f"size of a snapshot of {name}", sizes, size, ""),
             absolute(f"rollback of {name}", rollbacks, "ms", rolled, "to the snapshot just taken")]
 

@@ -127,8 +127,8 @@ class Settling:
     def serve(self, channel: int, flags: Clone | int) -> Born | KernelRefusal | None:
         """
         In the zygote: make keepers in new namespaces for the daemon at *channel*, until it is gone: None. In a job as
-        `keep`; in a keeper a KernelRefusal if it couldn't settle, and `over` is set if it has served. KernelRefusal if *channel*
-        broke. Linux 5.7.
+        `keep`; in a keeper a KernelRefusal if it couldn't settle, and `over` is set if it has served. Raises KernelRefusal if
+        *channel* broke. Linux 5.7.
         """
         kept = self._kept
         if kept.snapshot is not None:

@@ -29,8 +29,8 @@ def memory_file(name: str) -> int:
 
 def huge_pages(fd: int, start: int, size: int) -> bool:
     """
-    Make huge pages of *size* bytes of a memory file from *start* on, a multiple of 2 MiB, as far as they fill such; there is no
-    content yet. Returns whether the kernel gives them; else nothing is made for certain. Linux 6.1.
+    Make huge pages of *size* bytes of a memory file from *start* on, a multiple of 2 MiB, as far as they fill such; there is
+    no content yet. Returns whether the kernel gives them; else nothing is made for certain. Linux 6.1.
     """
     made: int = lib.lw_huge_pages(fd, start, size)
     return not made

@@ -1,5 +1,5 @@
 """
-What every process imports, and what imports nothing of leeward's.
+What every process may import, and what imports nothing of leeward's.
 
-Runs in:   anywhere; pure.
+Runs in:   anywhere; pure, but for whole_files.
 """

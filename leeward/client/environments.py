@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from leeward.base.whole_files import names_in, write_whole
 from leeward.client.connection import BlockingConnection
 from leeward.client.folder_size import SizeWatch, size_of
 from leeward.client.mounts import Mount
@@ -152,7 +153,7 @@ class Environments:
             made = manifest is None
             if manifest is None:
                 manifest = self._make(recipe, source, said, grew)
-            _write(place, stored.write_named(named(recipe.hash)))
+            write_whole(place, stored.write_named(named(recipe.hash)), 0o644)
         return manifest, made
 
     def names(self) -> dict[str, Named | None]:
@@ -233,7 +234,7 @@ class Environments:
                                  " (environments_size)")
             manifest = Manifest(recipe.python, recipe.version, recipe.requirements, packages, size, content,
                                 int(time.time()), recipe.prefix)
-            _write(stored.manifest_path(self.folder, recipe.hash), stored.write_manifest(manifest))
+            write_whole(stored.manifest_path(self.folder, recipe.hash), stored.write_manifest(manifest), 0o644)
             return manifest
         except BaseException:
             self._discard(recipe.hash)
@@ -247,13 +248,7 @@ class Environments:
     def _discard(self, built: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(stored.manifest_path(self.folder, built))
-        path = stored.built_path(self.folder, built)
-        if os.path.lexists(path):  # chmod -R and rm -rf follow no links, and remove trees of any depth
-            for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
-                subprocess.run([*words, "--", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL, check=False)
-            if os.path.lexists(path):
-                shutil.rmtree(path)  # raises the reason
+        remove_tree(stored.built_path(self.folder, built))
 
     @contextlib.contextmanager
     def _locked(self, built: str) -> Iterator[None]:
@@ -277,10 +272,7 @@ class Environments:
             os.close(fd)
 
     def _list(self, part: str) -> list[str]:
-        try:
-            return [name for name in os.listdir(os.path.join(self.folder, part)) if not name.startswith(".")]
-        except FileNotFoundError:
-            return []
+        return names_in(os.path.join(self.folder, part))
 
 
 def _check_interpreter(path: str, before: list[tuple[str, str]]) -> None:
@@ -427,19 +419,14 @@ def _read(path: str) -> bytes | None:
         return None
 
 
-def _write(path: str, data: bytes) -> None:
-    new = f"{path}.{os.getpid()}.new"
-    try:
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(fd)
-        os.replace(new, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(new)
-        raise
+def remove_tree(path: str) -> None:
+    """Remove a tree of any depth, if it is there. OSError if it can't be removed."""
+    if os.path.lexists(path):
+        for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):  # they follow no links
+            subprocess.run([*words, "--", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL, check=False)
+        if os.path.lexists(path):
+            shutil.rmtree(path)  # raises the reason
 
 
 def of_another(recipe: Recipe, python: str) -> Recipe:

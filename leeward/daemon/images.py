@@ -10,6 +10,7 @@ import fcntl
 import os
 
 from leeward._native.memfd import memory_file
+from leeward.base.whole_files import read_whole
 from leeward.errors import BadRequest, PoolFailed, Unsupported
 from leeward.isolation import ownership
 from leeward.spec import images
@@ -33,8 +34,8 @@ def find(folder: str, name: str, user: str, held: dict[str, int]) -> ImagePlan:
     _check_kernel()
     data = _read(images.name_path(folder, name))
     if data is None:
-        raise BadRequest(f"image {name!r} is unknown; `leeward image list` shows those that are there, and `leeward image"
-                         " import` makes others")
+        raise BadRequest(f"image {name!r} is unknown; `leeward image list` shows those that are there, `leeward image pull`"
+                         " and `import` make others")
     try:
         written = _read(images.image_path(folder, images.read_name(data)))
         if written is None:
@@ -65,12 +66,7 @@ def _check_kernel() -> None:
 
 
 def _read(path: str) -> bytes | None:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    with open(fd, "rb") as file:
-        return file.read(images.MOST_WRITTEN + 1)
+    return read_whole(path, images.MOST_WRITTEN + 1)
 
 
 def _hold(record: str, held: dict[str, int]) -> None:

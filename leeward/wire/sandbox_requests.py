@@ -231,6 +231,7 @@ class KernelRollback(_KernelRequest):
 class KernelBind(_KernelRequest):
     """Give a kernel a number on this connection, by which it takes code alone as a session does."""
 
+    kernel: int = field(fields.whole, "of `kernel_open`; 0 for a fresh interpreter for each request")
     display: bool = field(fields.flag, "as for `execute`, of each of these requests", default=True)
 
 

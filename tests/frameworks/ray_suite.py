@@ -39,13 +39,25 @@ JOBS = 10_000 if os.environ.get("LEEWARD_LONG") else 1000
 WORKERS = 2
 
 
+class _SlowClock:
+    """A fourth as fast: Ray gives a node 30 s to start, a number in its source, which a busy machine exceeds."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def monotonic(self) -> float:
+        return time.monotonic() / 4
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     made = Cluster()
-    for path in SOCKETS:
-        head = dict(zip(("gcs_server_port", "node_manager_port", "object_manager_port"), PORTS, strict=True))
-        made.add_node(num_cpus=1, include_dashboard=False, object_store_memory=80 << 20, env_vars={"LEEWARD_SOCKET": path},
-                      **({} if made.head_node else head))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ray._private.node.time", _SlowClock())
+        for path in SOCKETS:
+            head = dict(zip(("gcs_server_port", "node_manager_port", "object_manager_port"), PORTS, strict=True))
+            made.add_node(num_cpus=1, include_dashboard=False, object_store_memory=80 << 20,
+                          env_vars={"LEEWARD_SOCKET": path}, **({} if made.head_node else head))
     ray.init(address=made.address, namespace="leeward", log_to_driver=False)
     yield made
     ray.shutdown()
@@ -211,5 +223,5 @@ def test_a_node_that_is_killed_costs_its_jobs_alone(cluster: Cluster) -> None:
     lost = [answer for _, answer in answers if isinstance(answer, NodeLost)]
     assert JOBS - len(lost) == sum(f"{number}\n" == answer.text for number, answer in answers
                                    if isinstance(answer, leeward.Result))
-    assert len(lost) <= DEPTH * WORKERS
+    assert len(lost) <= DEPTH * WORKERS, Counter(map(str, lost))
     assert Counter({"here\n": 2, "node_lost": 1}) == Counter(ends)

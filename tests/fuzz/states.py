@@ -10,6 +10,7 @@ in another sandbox and the daemon.
 from __future__ import annotations
 
 import random
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -29,6 +30,7 @@ _ROUND = 200
 
 def main(runs: int, seed: int | None = None) -> int:
     """Load *runs* spoiled states, or as many as there is time for until an interrupt. Returns the exit status."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
     chosen, ends = random.Random(seed), Counter[str]()
     with (tempfile.TemporaryDirectory(prefix="leeward-fuzz-") as folder, LiveDaemon(Path(folder)) as daemon,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
 import subprocess
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from kit import registry
 from kit.images import file, folder, layer, oci
 from kit.live_daemon import command, environment
+from kit.waiting import poll_until
 
 
 @pytest.fixture
@@ -71,6 +74,38 @@ def test_pull(tmp_path: Path, config: Path) -> None:
 
     assert said.startswith("thing: 1 layers")
     assert f"{served.host}/some/thing:1" == json.loads(image(config, "show", "thing", "--json"))["source"]
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as connection:
+        return not connection.connect_ex(("127.0.0.1", port))
+
+
+@pytest.mark.needs("debian-docker-registry")
+def test_pull_from_debians_registry(tmp_path: Path, config: Path) -> None:
+    """What is pushed into it as the protocol says comes back with its digests: as a tag and by the digest."""
+    source = oci(tmp_path / "oci", [layer(folder("etc")), layer(file("app", b"x" * 100_000))], {"User": "7"})
+    [row] = json.loads((source / "index.json").read_text())["manifests"]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (tmp_path / "registry.yml").write_text(f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {tmp_path}/registry}}}}\n"
+                                           f'http: {{addr: "127.0.0.1:{port}"}}\n')
+    base = f"http://127.0.0.1:{port}/v2/some/box"
+    with subprocess.Popen(["docker-registry", "serve", tmp_path / "registry.yml"], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as server:
+        try:
+            poll_until(lambda: answers(port), "a program of others listens")
+            for blob in (source / "blobs/sha256").iterdir():
+                to = httpx2.post(f"{base}/blobs/uploads/").headers["location"]
+                httpx2.put(f"{to}&digest=sha256:{blob.name}", content=blob.read_bytes()).raise_for_status()
+            manifest = (source / "blobs/sha256" / row["digest"].partition(":")[2]).read_bytes()
+            httpx2.put(f"{base}/manifests/1", content=manifest,
+                       headers={"content-type": "application/vnd.oci.image.manifest.v1+json"}).raise_for_status()
+            assert image(config, "pull", f"127.0.0.1:{port}/some/box:1").startswith("box: 2 layers")
+            assert image(config, "pull", f"127.0.0.1:{port}/some/box@{row['digest']}").startswith("box: 2 layers")
+        finally:
+            server.terminate()
+    assert 7 == json.loads(image(config, "show", "box", "--json"))["uid"]
 
 
 def test_what_is_refused(tmp_path: Path, config: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,3 +140,27 @@ def test_a_repository_is_mended_and_kept(name: str, content: str, tests: dict[st
         commit(box, store, f"mended-{name[6:]}", ImportProgress())
     assert f" M {name}\n" == said(daemon, f"cd /testbed; {run} >/dev/null 2>&1; git status --porcelain -uno",
                                   image=f"mended-{name[6:]}", profile="workdir")
+
+
+#: A task as Harbor's documents lay it out: the image that it names, the oracle's solution, and tests that write a reward.
+TASK = {
+    "task.toml": '[environment]\ndocker_image = "debian"\n',
+    "solution/solve.sh": "#!/bin/bash\nmkdir -p /app && echo 'Hello, world!' > /app/hello.txt\n",
+    "tests/test_outputs.py": "import pathlib\nassert 'Hello, world!\\n' == pathlib.Path('/app/hello.txt').read_text()\n",
+    "tests/test.sh": "#!/bin/bash\nif python3 /tests/test_outputs.py; then echo 1 > /logs/verifier/reward.txt\n"
+                     "else echo 0 > /logs/verifier/reward.txt; fi\n"}
+
+
+@pytest.mark.parametrize(("oracle", "reward"), [(True, 1.0), (False, 0.0)])
+def test_a_task_of_harbors_layout_gets_its_reward(oracle: bool, reward: float, daemon: LiveDaemon) -> None:
+    """In the sandbox's own root, as root: first what the agent does, here the oracle or nothing, then the verifier."""
+    image = tomllib.loads(TASK["task.toml"])["environment"]["docker_image"]
+    with leeward.Sandbox(socket=str(daemon.socket), image=image) as box:
+        box.shell("mkdir -p /logs/agent /logs/verifier")
+        for part, script in (("solution", "/solution/solve.sh"), ("tests", "/tests/test.sh")):
+            if oracle or part == "tests":
+                for name, text in TASK.items():
+                    if name.startswith(part):
+                        box.files.write(f"/{name}", text)
+                box.run(["bash", script])
+        assert reward == float(box.files.read("/logs/verifier/reward.txt"))

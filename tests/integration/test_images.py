@@ -352,3 +352,12 @@ def test_an_agents_home_in_an_image_stays(home: AgentHome) -> None:
     home.run(*line, "app", "--", "-c", "mkdir -p ~/.local/bin && cd ~/.local/bin && echo 'echo stays' > it && chmod +x it")
     assert "stays\n" == home.run(*line, "app", "--", "-c", "it").stdout
     assert 0 != home.run(*line, "busybox", "--", "-c", "it").returncode
+
+
+def test_an_agent_that_moves_what_is_above_its_project_is_ended(home: AgentHome) -> None:
+    """In an image it may, and a name to hide that it makes there then can't be covered at the project's path."""
+    top = Path(*home.project.parts[:3])
+    got = home.run("start", "sh", ".", "--image", "app", "--", "-c",
+                   f"mv {top} /moved && echo moved; : > /moved/{home.project.relative_to(top)}/.env; sleep 100; echo over")
+    assert (1, "moved\n") == (got.returncode, got.stdout)
+    assert "it, or a folder above it, was moved" in got.stderr

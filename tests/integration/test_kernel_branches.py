@@ -98,6 +98,17 @@ def test_a_branch_ends_and_the_others_live_on(box: leeward.Sandbox, first: str) 
     poll_until(lambda: b"sleep" not in box.shell("cat /proc/[0-9]*/comm").stdout, "a child of a branch is left")
 
 
+def test_a_kernel_that_was_alone_again_ends_without_its_next_branch(box: leeward.Sandbox) -> None:
+    """Its group is theirs again."""
+    kernel = box.kernel()
+    kernel.execute("x = 1")
+    kernel.fork().close()
+    with kernel.fork() as branch:
+        assert "1" == branch.execute("x").value
+        kernel.close()
+        assert "1" == branch.execute("x").value
+
+
 def test_a_branch_that_exits_or_runs_too_long_ends_alone(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
     """And it can be reset."""
     kernel = box.kernel()

@@ -32,10 +32,10 @@ def measured(count: int, turns: int) -> dict[str, Any]:
 
 
 def test_many_sandboxes_at_once_and_in_turn_do_not_leak() -> None:
-    """And each takes less than 5 MiB, beside what the first ones bring into the daemon, some 8 MiB."""
+    """And each takes less than 1.2 MiB, beside what the first ones bring into the daemon."""
     count, turns = (170, 10_000) if LONG else (16, 60)
     few, many = measured(4, 1)["at once"], measured(count, turns)["at once"]
-    assert (many["MiB"] - few["MiB"]) / (count - 4) < 5
+    assert (many["MiB"] - few["MiB"]) / (count - 4) < 1.2
 
 
 def test_the_check_finds_a_wrong_answer_and_a_leaked_sandbox(monkeypatch: pytest.MonkeyPatch,

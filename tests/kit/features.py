@@ -350,8 +350,9 @@ TABLE: dict[str, Callable[[], Version]] = {
     "cpython-tests": lambda: present(importlib.util.find_spec("test.test_json")),
     "crun": lambda: present(shutil.which("crun")),     # makes containers; Debian: crun
     "debian": lambda: present(shutil.which("apt-get") and shutil.which("dpkg-deb")),
-    # Debian's packages of these names, whose files an image in a test is made of
-    **{f"debian-{name}": functools.partial(_debian, name) for name in ("nodejs", "postgresql-15", "redis-server", "sudo")},
+    # Debian's packages of these names: what images in tests are made of, and where one is pulled from
+    **{f"debian-{name}": functools.partial(_debian, name) for name in (
+        "docker-registry", "nodejs", "postgresql-15", "redis-server", "sudo")},
     "extra-mcp": lambda: present(importlib.util.find_spec("mcp")),
     "extra-serve": lambda: present(importlib.util.find_spec("google") and importlib.util.find_spec("google.protobuf")),
     "extra-web": _extra_web,

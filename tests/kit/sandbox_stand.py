@@ -272,6 +272,9 @@ class HostRunner:
     def memory(self) -> int:
         return 1
 
+    def withdraw(self) -> None:
+        return
+
     def stir(self) -> None:
         return
 

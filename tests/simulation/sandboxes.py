@@ -127,6 +127,9 @@ class Place:
     def memory(self) -> int:
         return 1
 
+    def withdraw(self) -> None:
+        return
+
     def stir(self) -> None:
         return
 

@@ -10,6 +10,7 @@ import os
 import stat
 
 from leeward.apps.agents.reading import beginning
+from leeward.base.whole_files import write_whole
 from leeward.errors import LeewardError, Unsupported, quoted
 
 #: Bytes of such a file, at most.
@@ -52,29 +53,10 @@ def _make(folder: str) -> None:
 def write_at_once(folder: str, name: str, content: bytes, lasting: bool = True) -> None:
     """Replace the file *name* by *content*; with *lasting* wait for the disk. StateNotWritten: the old file is unchanged."""
     try:
-        _write(folder, name, content, lasting)
+        write_whole(os.path.join(folder, name), content, lasting=lasting)
     except OSError as error:
         raise StateNotWritten(f"{quoted(os.path.join(folder, name))} can't be written:"
                               f" {(error.strerror or str(error)).lower()}") from None
-
-
-def _write(folder: str, name: str, content: bytes, lasting: bool) -> None:
-    # Not by `tempfile`, whose import takes long.
-    path = os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            if lasting:
-                os.fsync(file.fileno())
-        os.rename(path, os.path.join(folder, name))
-    except BaseException:
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
-        raise
 
 
 def read_state(folder: str, name: str) -> bytes | None:

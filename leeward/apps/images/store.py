@@ -12,9 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import stat
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +21,8 @@ from leeward._native.beneath import open_beneath, open_in_root
 from leeward.apps.images import packing, unpacking
 from leeward.apps.images.sources import FoundImage, Packed
 from leeward.apps.images.streams import BadImage, ImageBounds, Plain
-from leeward.client.environments import is_held
+from leeward.base.whole_files import names_in, read_whole, write_whole
+from leeward.client.environments import is_held, remove_tree
 from leeward.errors import BadRequest, quoted
 from leeward.spec import images
 from leeward.spec.images import Image, LayerRecord
@@ -122,8 +121,9 @@ class Images:
             image = Image(digests, found.config, images.users_of(self._file(digests, b"etc/passwd")),
                           images.groups_of(self._file(digests, b"etc/group")), source, int(time.time()))
             image.identity("")  # BadRequest for a user that isn't there
-            _write(images.image_path(self.folder, image.hash), _record(images.write_image(image), "configuration"))
-            _write(place, images.write_name(image.hash))
+            written = _record(images.write_image(image), "configuration")
+            write_whole(images.image_path(self.folder, image.hash), written, 0o644)
+            write_whole(place, images.write_name(image.hash), 0o644)
         left: dict[str, int] = {}
         for layer in map(self.layer, digests):
             for what, number in (layer.left_out.items() if layer is not None else ()):
@@ -199,7 +199,7 @@ class Images:
             return packed.diff_id
         room = min(bounds.size, self.room(1))
         half = os.path.join(self.folder, "layers", "half")
-        _remove(half)
+        remove_tree(half)
         os.mkdir(half, 0o755)
         try:
             with packed.open() as source:
@@ -220,10 +220,10 @@ class Images:
                                  "list of folders above its files")
                 self._discard(digest)
                 os.rename(half, images.layer_path(self.folder, digest))
-                _write(images.layer_record_path(self.folder, digest), record)
+                write_whole(images.layer_record_path(self.folder, digest), record, 0o644)
             return digest
         finally:
-            _remove(half)
+            remove_tree(half)
 
     def _check_implied(self, digests: Sequence[str]) -> None:
         """
@@ -278,31 +278,14 @@ class Images:
     def _discard(self, digest: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(images.layer_record_path(self.folder, digest))
-        _remove(images.layer_path(self.folder, digest))
+        remove_tree(images.layer_path(self.folder, digest))
 
     def _list(self, part: str) -> list[str]:
-        try:
-            return [name for name in os.listdir(os.path.join(self.folder, part)) if not name.startswith(".")]
-        except FileNotFoundError:
-            return []
-
-
-def _remove(path: str) -> None:
-    if os.path.lexists(path):  # chmod -R and rm -rf follow no links, and remove trees of any depth
-        for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
-            subprocess.run([*words, "--", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL, check=False)
-        if os.path.lexists(path):
-            shutil.rmtree(path)  # raises the reason
+        return names_in(os.path.join(self.folder, part))
 
 
 def _read(path: str) -> bytes | None:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    with open(fd, "rb") as file:
-        return file.read(images.MOST_WRITTEN + 1)
+    return read_whole(path, images.MOST_WRITTEN + 1)
 
 
 def _record(data: bytes, what: str) -> bytes:
@@ -310,13 +293,3 @@ def _record(data: bytes, what: str) -> bytes:
     if len(data) > images.MOST_WRITTEN:
         raise BadImage(f"the image's {what} is longer than {images.MOST_WRITTEN} bytes")
     return data
-
-
-def _write(path: str, data: bytes) -> None:
-    """Write the file at once, as a whole."""
-    half = f"{path}.half"
-    with open(half, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(half, path)

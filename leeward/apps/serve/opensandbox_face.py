@@ -268,7 +268,7 @@ async def _started(box: OpenBox, argv: list[str], cwd: str, seconds: float, envs
 
 async def _followed(process: AsyncProcess, is_behind: bool = False) -> AsyncGenerator[bytes, None]:
     """The events of a command until its end, at which it is killed if that is its caller's; only the first *is_behind*."""
-    lines, begun, is_over = {"stdout": _Lines(), "stderr": _Lines()}, time.monotonic(), is_behind
+    lines, begun, is_over = {"stdout": _OutputLines(), "stderr": _OutputLines()}, time.monotonic(), is_behind
     try:
         yield _event("init", text=str(process.number))
         if is_behind:
@@ -289,7 +289,7 @@ async def _followed(process: AsyncProcess, is_behind: bool = False) -> AsyncGene
                 await process.kill()
 
 
-class _Lines:
+class _OutputLines:
     """Whole lines of a stream, without their ends."""
 
     def __init__(self) -> None:

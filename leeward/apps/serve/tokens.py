@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from leeward.base.whole_files import write_whole
 from leeward.errors import BadRequest, quoted
 from leeward.spec.sizes import parse_size
 
@@ -218,17 +219,7 @@ class TokenFile:
             yield stored
             rows = [{"hash": key, **asdict(each)} for key, each in stored.tenants.items()]
             text = json.dumps({"key": stored.key.hex(), "tenants": rows}, indent=1).encode()
-            beside = f"{self.path}.{secrets.token_hex(4)}"
-            made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                with open(made, "wb") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(made)
-                os.rename(beside, self.path)
-            except BaseException:
-                os.unlink(beside)
-                raise
+            write_whole(self.path, text)
         finally:
             os.close(lock)
 

@@ -428,7 +428,7 @@ static const struct lw_field lw_fields_kept_read[] = {
 /* Give a kernel a number on this connection, by which it takes code alone as a session does. */
 struct lw_kernel_bind {
 	struct lw_bytes sandbox; /* its id */
-	uint64_t kernel; /* of `kernel_open` */
+	uint64_t kernel; /* of `kernel_open`; 0 for a fresh interpreter for each request */
 	bool display; /* as for `execute`, of each of these requests */
 };
 static const struct lw_field lw_fields_kernel_bind[] = {

@@ -342,7 +342,8 @@ class Interpreter:
     def emptied(self) -> None:
         """For the live runner: neither the process nor a descendant is left."""
         steps = [partial(self.family.left, self.process)] if self.family is not None and self.process is not None else []
-        in_any_case(self.take_back, partial(stop_listening, self._reactor, self.runner), *steps, self._tell_tenant, self.runner.dispose)
+        in_any_case(self.take_back, partial(stop_listening, self._reactor, self.runner), *steps, self._tell_tenant,
+                    self.runner.dispose)
 
     def _tell_tenant(self) -> None:
         """Tell whoever waits for the runner, or has it, that the process has ended. May be called repeatedly."""

@@ -55,8 +55,9 @@ _CREDENTIALS = struct.Struct("iII")
 class Family:
     """A kernel, its branches, and their branches; the `Denials` of all. *root* is the runner that owns the listener."""
 
-    def __init__(self, denials: Denials, root: int, nest: GroupNest | None) -> None:
-        self._denials, self._root, self._nest = denials, root, nest
+    def __init__(self, denials: Denials, root: int) -> None:
+        self._denials, self._root = denials, root
+        self._nest: GroupNest | None = None
         self._members: dict[int, LiveProcess] = {}
         self._listening: set[int] = set()
 
@@ -64,6 +65,11 @@ class Family:
         self._members[process.number] = process
         self._listening.add(process.number)
         process.spare = partial(self._others, process)
+
+    def share_group(self, of: Interpreter) -> None:
+        """Another member joins *of*: if that was the only one, it has the group to itself no longer."""
+        if len(self._members) == 1:
+            self._nest = of.leave_group()
 
     def _others(self, process: LiveProcess) -> frozenset[int]:
         return frozenset(each.host_pid for each in self._members.values() if each is not process)
@@ -200,9 +206,10 @@ class KernelBranch(Interpreter):
             return
         family = of.family
         if family is None:
-            family = of.family = Family(of.runner.denials, of.number, of.leave_group())
+            family = of.family = Family(of.runner.denials, of.number)
             family.join(of.process)
             of.runner.share(family)
+        family.share_group(of)
         self.family = family
         family.join(process)
         runner.share(family)

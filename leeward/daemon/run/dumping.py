@@ -311,7 +311,7 @@ _HUGE, _SMALL = 1, 2
 
 
 def _in_thread(file: int, size: int, bell: int) -> None:
-    """Have a thread make huge pages of a file, a millisecond for 16 MiB, or long if the kernel moves others; then ring *bell*."""
+    """Have a thread make huge pages of a file, 16 MiB in a millisecond, or longer if others are moved; then ring *bell*."""
     file = os.dup(file)
     try:
         bell = os.dup(bell)
@@ -321,7 +321,8 @@ def _in_thread(file: int, size: int, bell: int) -> None:
 
     def make() -> None:
         made = huge_pages(file, 0, size)
-        in_any_case(partial(os.close, file), partial(os.eventfd_write, bell, _HUGE if made else _SMALL), partial(os.close, bell))
+        in_any_case(partial(os.close, file), partial(os.eventfd_write, bell, _HUGE if made else _SMALL),
+                    partial(os.close, bell))
 
     try:
         threading.Thread(target=make, name="makes huge pages", daemon=True).start()

@@ -156,8 +156,6 @@ class Spill:
 DRAIN_S = 0.05
 #: Seconds between looks at the descendants of a process that has ended, doubled up to the second figure.
 _LEFT_S, _LEFT_MOST_S = 0.05, 5.0
-#: Seconds between two steps of a walk that kills.
-_STEP_S = 0.001
 #: Seconds until another attempt of what found no descriptor, though some are kept for it (`isolation.cgroup.reserve`).
 _AGAIN_S = 0.1
 #: Seconds after which a process that was killed and hasn't ended is reported as ended: it may wait in the kernel for a
@@ -508,7 +506,7 @@ class LiveProcess:
             self._hunt = None
             self._live.escaped(self)
         else:
-            self._reactor.after(_STEP_S, self._hunting)
+            self._reactor.after(self._hunt.pause, self._hunting)
 
     def orphaned(self) -> None:
         """Reap the process when it ends, because its keeper is dead."""

@@ -1,8 +1,9 @@
 """
 A runner that is kept open: its keeper puts more processes beside the runner's first process.
 
-Theory of operation. The runner's first process never gets a job: it gives up its memory, and waits to be killed. The
-sandbox's init lives as long as this process does, and so does the sandbox. Each further process is the keeper's child,
+Theory of operation. The runner's first process never gets a job. It waits to be killed, and gives up its memory when the
+sandbox rests, which takes as long as its end would: a short-lived sandbox needn't pay for it twice. The sandbox's init lives
+as long as this process does, and so does the sandbox. Each further process is the keeper's child,
 in the same namespaces and in a group of its own below the runner's leaf, and goes through the same locks
 (crossing/beside.py). No process relies on another one. However the runner ends, the worker at last calls `emptied`,
 which reports the ends of processes that haven't been reported, and calls *over* and *lost*, once.
@@ -194,7 +195,6 @@ class LiveRunner:
         self.runner.limit(limits)
         self._files = limits.files if limits.files != self._terms.limits.files else 0
         self.runner.leaf.share()
-        self.runner.park()
         self._terms.awake.stir(self._reactor, self)
         if self.runner.leaf.needs_ticks:
             self._tick_later()
@@ -320,7 +320,7 @@ class LiveRunner:
         execution.start()
 
     def prepare(self, armed: Callable[[], None] = nothing) -> None:
-        """Start the interpreter of the next `execute`, which waits until the sandbox rests; *armed* is called when it does."""
+        """Start the interpreter of the next `execute`, which waits until the sandbox rests; it calls *armed* when it does."""
         if self._spare is None and not self.over and 2 * len(self.processes) < MOST_PROCESSES:
             with contextlib.suppress(LeewardError, OSError):  # the next one then starts its own
                 self._spare = self.interpreter(None, lambda _layer, _text: None)

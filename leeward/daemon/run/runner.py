@@ -307,21 +307,15 @@ class Runner:
             for fd in fds[1:]:
                 os.close(fd)
 
-    def park(self) -> None:
-        """For a live sandbox: let the first process, which gets no job, give up its memory, and close its pipes."""
+    def rest(self) -> None:
+        """
+        For a live sandbox: let the first process, which gets no job, give up its memory, and close its pipes, and the leaf's
+        files for now. May be called again.
+        """
         ends = [fd for fd in (self.reply, self.out, self.err, self.job) if fd >= 0]
         job, self.reply, self.out, self.err, self.job = self.job, -1, -1, -1, -1
         self._glance = None
-        try:
-            os.write(job, job_frames.PARK)  # to an empty pipe
-        except BrokenPipeError:
-            pass  # it has ended, which its init tells
-        finally:
-            in_any_case(*(partial(os.close, fd) for fd in ends))
-
-    def rest(self) -> None:
-        """For a live sandbox: close the leaf's files for now."""
-        self.leaf.rest()
+        in_any_case(*([partial(_park, job)] if job >= 0 else []), *(partial(os.close, fd) for fd in ends), self.leaf.rest)
 
     def close_birth(self) -> None:
         if self.birth is not None:
@@ -349,6 +343,11 @@ class Runner:
         entrances, self.entrances = self.entrances, ()
         for fd in entrances:
             os.close(fd)
+
+
+def _park(job: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # it has ended, which its init tells
+        os.write(job, job_frames.PARK)  # to an empty pipe
 
 
 def job_of(init: int) -> int:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from leeward.daemon.sandboxes.live_sandboxes import Bed
     from leeward.daemon.sandboxes.sandbox import LiveSandbox
 
-#: Seconds of a turn, after which the next one of the user's goes on too: what runs in a sandbox can keep it from falling asleep
-#: for long, and in front of a server for many all are one user's.
+#: Seconds of a turn, after which the next one of the user's goes on too: what runs in a sandbox can keep it from falling
+#: asleep for long, and behind a server for many all are one user's.
 _TURN_S = 1.0
 #: Bytes that are read of the files at a time, and that rows of them may take beyond their content.
 _PIECE, _BESIDE = 1 << 20, 64 << 20

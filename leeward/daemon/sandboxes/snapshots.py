@@ -33,7 +33,7 @@ MOST_SNAPSHOTS, MOST_OF_ALL = 64, 512
 #: Of the machine's memory, the part that all snapshots together may take.
 _PART = 0.5
 #: Dumps of one user at once: each has a process that copies memory. One that takes longer than these seconds is no longer
-#: among them: the sandbox can keep it waiting, and in front of a server for many all are one user's.
+#: among them: the sandbox can keep it waiting, and behind a server for many all are one user's.
 MOST_DUMPS, DUMPS_S = 4, 1.0
 #: Files of one user that still have bytes somewhere, and the part of the host's watches that those of all users may take.
 _MOST_FILES, _PART_OF_WATCHES = 4096, 4

@@ -320,7 +320,7 @@ class LentFiles:
         return len(self._files)
 
     def lend(self, arena: Arena) -> None:
-        """Count *arena*, which gets an open file that can only be read. Busy if the host has no watch for it left; OSError."""
+        """Count *arena*, which gets an open file that can only be read. Busy if the host has no watch left; OSError."""
         theirs = os.open(f"/proc/self/fd/{arena.fd}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             number = self._uses.watch(theirs, self._gone)
@@ -331,7 +331,6 @@ class LentFiles:
         arena.fd = theirs
         self._files[number] = size = os.fstat(theirs).st_blocks * 512
         self.size += size
-        return True
 
     def _gone(self, number: int) -> None:
         self.size -= self._files.pop(number)

@@ -326,7 +326,7 @@ class Server:
             self.shares.pop(share.user, None)
 
     def lend(self, user: int, arenas: Sequence[Arena]) -> None:
-        """Count memory files that are about to be sent to *user*, a guest. Busy if that can't be told, so that none is sent."""
+        """Count memory files that are about to be sent to *user*, a guest; Busy, OSError if that can't be done."""
         lent = self._lent.setdefault(user, LentFiles(self.desk.last_uses))
         for result in arenas:
             lent.lend(result)

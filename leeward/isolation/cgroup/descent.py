@@ -24,8 +24,11 @@ from functools import partial
 from leeward.isolation.cgroup.group import kill
 from leeward.isolation.cgroup.watch import GONE, Key, children_of, fields_of, is_there, process, times_of
 
-#: `Hunt` gives up on a tree that still grows after so many seconds and at least so many walks.
-_PATIENCE_S, _LEAST_WALKS = 1.0, 50
+#: `Hunt` gives up on a tree that still grows after so many seconds, and in so many walks; and on one that doesn't, but
+#: hasn't stopped, after more seconds: on a busy machine a process waits until it can stop.
+_PATIENCE_S, _LEAST_WALKS, _SLOW_S = 1.0, 50, 20.0
+#: Seconds between two walks: after one that has found new processes, and at most after others.
+_STEP_S, _MOST_STEP_S = 0.001, 0.032
 
 #: Indices of fields in /proc/PID/stat, counted from the third field: state, parent, session, threads, start time.
 _STATE, _PARENT, _SESSION, _THREADS, _START = 0, 1, 3, 17, 19
@@ -87,28 +90,34 @@ def is_left(init: int, root: int, spare: Collection[int] = ()) -> bool:
 
 
 class Hunt:
-    """Ends a process and all its descendants, in steps; `hopeless` if they fork faster than they are stopped."""
+    """
+    Ends a process and all its descendants, in steps, with `pause` seconds between them; `hopeless` if they fork faster than
+    they are stopped, or don't stop.
+    """
 
     def __init__(self, init: int, root: int, spare: Callable[[], Collection[int]] = tuple) -> None:
         self._init, self._root, self._spare = init, root, spare
         self._since = time.monotonic()
-        self._walks = 0
+        self._grown = 0  # walks that have found new processes
         self._stopping: set[Key] = set()  # processes that were sent SIGSTOP
-        self.hopeless = False
+        self.hopeless, self.pause = False, _STEP_S
 
     def step(self) -> bool:
         """Take one step of the walk. Returns whether it is over."""
-        self._walks += 1
         found = family(self._init, self._root, self._spare())
         running = [key for key, state in found.items() if not self._is_still(key, state)]
         for key in running:
             kill(key[0], partial(is_there, key), signal.SIGSTOP)
+        grows = not self._stopping.issuperset(running)
         self._stopping.update(running)
-        if running and (self._walks < _LEAST_WALKS or time.monotonic() - self._since < _PATIENCE_S):
+        self._grown += grows
+        self.pause = _STEP_S if grows else min(2 * self.pause, _MOST_STEP_S)
+        late = time.monotonic() - self._since
+        self.hopeless = bool(running) and (late >= _SLOW_S or (self._grown >= _LEAST_WALKS and late >= _PATIENCE_S))
+        if running and not self.hopeless:
             return False
         for key in found:
             kill(key[0], partial(is_there, key))
-        self.hopeless = bool(running)
         return not running
 
     def _is_still(self, key: Key, state: bytes) -> bool:

@@ -24,6 +24,7 @@ from urllib.parse import quote
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRequest, digest_of, place_note, reached
 from leeward.apps.approvals.queue.rules import DEFAULT_DENY, Effect, check_mode, parse_rule
 from leeward.apps.approvals.queue.subjects import subject_of, subject_text
+from leeward.base.whole_files import write_whole
 from leeward.errors import BadRequest, Busy, Unsupported
 
 FORMAT = 2
@@ -415,12 +416,7 @@ def _write_copy(folder: str, copied: RuleCopy) -> None:
     path = os.path.join(folder, COPY)
     content = json.dumps({"rules": copied.rules, "modes": dict(copied.modes)}).encode()
     try:
-        fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(fd)
-        os.rename(f"{path}.new", path)
+        write_whole(path, content)
     except OSError as error:
         raise Busy(f"the copy of approvals' rules can't be written: {(error.strerror or 'an error').lower()}") from None
 

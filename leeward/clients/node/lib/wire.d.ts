@@ -322,7 +322,7 @@ export interface Requests {
   kernel_bind: {
     /** its id */
     sandbox: string;
-    /** of `kernel_open` */
+    /** of `kernel_open`; 0 for a fresh interpreter for each request */
     kernel: number | bigint;
     /** as for `execute`, of each of these requests */
     display?: boolean;

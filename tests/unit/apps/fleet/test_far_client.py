@@ -169,7 +169,7 @@ def test_answers_wait_for_half_of_the_others_where_jobs_crowd(monkeypatch: pytes
             await ends[call[0]].wait()
             return {}, []
 
-        caller = carrier._Caller(cast(NodeClient, None))
+        caller = carrier._Caller(cast("NodeClient", None))
         caller.workers = workers
         for number in range(9):
             caller.begin((number, "call", "execute", {}, None, {}), make)

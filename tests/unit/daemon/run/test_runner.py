@@ -65,7 +65,7 @@ class RestingLeaf:
         self.rested += 1
 
 
-def test_a_parked_runner_gives_up_its_pipes() -> None:
+def test_a_runner_at_rest_gives_up_its_pipes() -> None:
     """Its first process is told so before. It keeps its pidfd and its entrances, with which processes are put beside it."""
     here, there = Channel.pair()
     denials: Any = Denials()
@@ -76,13 +76,13 @@ def test_a_parked_runner_gives_up_its_pipes() -> None:
     fds = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), job,
            *(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(3))]
     runner.take(1, list(fds))
-    runner.park()
+    for _ in range(2):
+        runner.rest()
     assert [True, False, False, False, False] == [is_open(fd) for fd in fds]
     assert job_frames.PARK == os.read(theirs, 100)
     assert b"" == os.read(theirs, 100)
     assert is_open(runner.entrances[0])
-    runner.rest()
-    assert 1 == leaf.rested
+    assert 2 == leaf.rested
 
     runner.dispose()
     there.close()
@@ -90,7 +90,7 @@ def test_a_parked_runner_gives_up_its_pipes() -> None:
     assert not any(is_open(fd) for fd in fds)
 
 
-def test_a_runner_that_has_ended_is_parked_as_well() -> None:
+def test_a_runner_that_has_ended_rests_as_well() -> None:
     """What its end means is its init's to tell."""
     denials: Any = Denials()
     leaf: Any = RestingLeaf()
@@ -99,7 +99,7 @@ def test_a_runner_that_has_ended_is_parked_as_well() -> None:
     theirs, job = os.pipe2(os.O_CLOEXEC)
     os.close(theirs)
     runner.take(1, [os.open("/dev/null", os.O_RDONLY), job, *(os.open("/dev/null", os.O_RDONLY) for _ in range(3))])
-    runner.park()
+    runner.rest()
     assert not is_open(job)
     runner.dispose()
     there.close()

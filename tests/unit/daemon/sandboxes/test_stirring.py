@@ -31,7 +31,7 @@ def test_a_job_of_a_kernel_is_a_use_when_it_begins_and_when_it_ends() -> None:
 
     reactor: Any = SimpleNamespace(now=lambda: 0.0, then=[])
     terms: Any = None
-    place: Any = SimpleNamespace(stir=lambda: uses.append("used"), kernel=kernel)
+    place: Any = SimpleNamespace(stir=lambda: uses.append("used"), kernel=kernel, withdraw=lambda: None)
     sandbox = LiveSandbox(reactor, SandboxFacts(Limits(), {}, {}), terms, lambda reason, why: None)
     sandbox.begin(place)
     number = sandbox.open_kernel()

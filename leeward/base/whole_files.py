@@ -1,0 +1,52 @@
+"""
+Small files that are read and replaced as a whole, and folders of them.
+
+Runs in:   anywhere.
+Source:    rename(2): a reader sees the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def write_whole(path: str, content: bytes, mode: int = 0o600, *, lasting: bool = True) -> None:
+    """
+    Make *path* a file with *content*, in the place of what was there; with *lasting* the disk has it.
+
+    OSError where that can't be: what was there is unchanged. What a process that is killed leaves begins with a point.
+    """
+    folder, name = os.path.split(path)
+    beside = os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        with open(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            if lasting:
+                os.fsync(fd)
+        os.rename(beside, path)
+    except BaseException:
+        try:
+            os.unlink(beside)
+        except OSError:
+            pass
+        raise
+
+
+def read_whole(path: str, most: int) -> bytes | None:
+    """The first *most* bytes of a file, which is no link; None if there is none. It doesn't wait for a FIFO's writer."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with open(fd, "rb") as file:
+        return file.read(most)
+
+
+def names_in(folder: str) -> list[str]:
+    """The names in *folder* that don't begin with a point; none where there is no folder."""
+    try:
+        return [name for name in os.listdir(folder) if not name.startswith(".")]
+    except FileNotFoundError:
+        return []
