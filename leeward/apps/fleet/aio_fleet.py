@@ -5,9 +5,10 @@ Runs in:   a client's process.
 
 Theory of operation. Each node has a client, which makes each call once, and a task that asks for the node's state every
 PROBE_S. A node whose connection ends, or that is silent for LOST_S, is lost: its client is closed, which fails the calls
-that wait there with an error that says whether they may have run. Only time in which this process runs
-counts, and only since the last answer to a job. It is asked on, and takes requests again when it answers. A job is placed (placement.py), sent, and after an error treated as failure.py says. Jobs that no node has room
-for wait in a line here, one line for each kind of demand, so that those which need a rare node don't keep the others.
+that wait there with an error that says whether they may have run. Only time in which this process runs counts, and only
+since the last answer to a job. The node is asked on, and takes requests again when it answers. A job is placed
+(placement.py), sent, and after an error treated as failure.py says. Jobs that no node has room for wait in a line here, one
+line for each kind of demand, so that those which need a rare node don't keep the others.
 """
 
 from __future__ import annotations
