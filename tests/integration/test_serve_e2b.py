@@ -119,7 +119,7 @@ def opensandbox(served, method, path, body=None):
 def its_box(served):
     """The routes of a sandbox of OpenSandbox's."""
     status, row = opensandbox(served, "POST", "/v1/sandboxes", {
-        "image": {"uri": "opensandbox/code-interpreter"}, "timeout": 1000})
+        "image": {"uri": "opensandbox/code-interpreter"}, "timeout": 500})
     assert 202 == status, row
     yield f"/opensandbox/{row['id']}"
     assert 204 == opensandbox(served, "DELETE", f"/v1/sandboxes/{row['id']}")[0]
