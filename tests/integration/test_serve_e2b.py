@@ -133,7 +133,7 @@ def events(served, path, command):
 
 @pytest.mark.parametrize(("status", "method", "path", "body"), [
     (400, "GET", "/v1/sandboxes?pageSize=000000000000000100", None),
-    (400, "GET", f"/v1/sandboxes?page={'0' * 16}{'1' * 5000}", None),
+    (400, "GET", f"/v1/sandboxes?page={'0' * 15}{'1' * 5000}", None),
     (400, "GET", f"/sandboxes?limit=000000001{'0' * 5000}", None),
     (400, "POST", "{}/command", {"command": "true", "timeout": -1}),
     (400, "POST", "{}/files/mv", [{"src": "/tmp/a", "dest": "/tmp/b"}] * 1001),
