@@ -248,7 +248,8 @@ class ControlFace:
     async def metrics(self, call: ServeCall) -> Response:
         row, query = await self._boxes.info(await self._found(call)), call.request.query_params
         now = datetime.now(UTC)
-        begin, end = (number_of(query.get(name, str(other)), name, 0, 1 << 53) for name, other in (("start", 0), ("end", 1 << 53)))
+        begin, end = (number_of(query.get(name, str(default)), name, 0, 1 << 53)
+                      for name, default in (("start", 0), ("end", 1 << 53)))
         if not begin <= now.timestamp() <= end + METRICS_S:
             return JSONResponse([])  # no state but the present one is known
         return JSONResponse([{
