@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import threading
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,66 @@ def test_langchains_own_tests_pass(served, tmp_path):
 def test_opensandboxs_sdk_works_as_it_is(served):
     as_client(served, client_python("opensandbox"), "-W", "ignore", str(ROOT / "tests/clients/opensandbox_python.py"),
               PLACE=served.url.removeprefix("http://"), KEY=served.token, OTHER=served.new_token("other"))
+
+
+def opensandbox(served, method, path, body=None):
+    return served.ask(method, path, body, "", Open_Sandbox_Api_Key=served.token)
+
+
+@pytest.fixture(scope="module")
+def its_box(served):
+    """The routes of a sandbox of OpenSandbox's."""
+    status, row = opensandbox(served, "POST", "/v1/sandboxes", {
+        "image": {"uri": "opensandbox/code-interpreter"}, "timeout": 500})
+    assert 202 == status, row
+    yield f"/opensandbox/{row['id']}"
+    assert 204 == opensandbox(served, "DELETE", f"/v1/sandboxes/{row['id']}")[0]
+
+
+def events(served, path, command):
+    with served.asked("POST", path, {"command": command}, "", Open_Sandbox_Api_Key=served.token) as response:
+        assert 200 == response.status, response.read()
+        return [json.loads(row.removeprefix(b"data: ")) for row in response.read().split(b"\n\n") if row]
+
+
+@pytest.mark.parametrize(("status", "method", "path", "body"), [
+    (400, "GET", "/v1/sandboxes?pageSize=000000000000000100", None),
+    (400, "GET", f"/v1/sandboxes?page={'0' * 15}{'1' * 5000}", None),
+    (400, "GET", f"/sandboxes?limit=000000001{'0' * 5000}", None),
+    (400, "POST", "{}/command", {"command": "true", "timeout": -1}),
+    (400, "POST", "{}/files/mv", [{"src": "/tmp/a", "dest": "/tmp/b"}] * 1001),
+    (413, "POST", "{}/files/replace", {"/tmp/a": {"old": "a", "new": "b" * 900_000}}),
+    (413, "GET", "{}/files/download?path=/tmp/zeros&offset=1", None)])
+def test_a_call_of_opensandboxs_has_bounds(served, its_box, status, method, path, body):
+    """Numbers have a few digits; what a text would take is known before it is in memory."""
+    if 413 == status:
+        events(served, f"{its_box}/command", "head -c 1000000 /dev/zero | tr '\\0' a >/tmp/a; truncate -s 20M /tmp/zeros")
+
+    assert status == served.ask(method, path.format(its_box), body, Open_Sandbox_Api_Key=served.token)[0]
+
+
+def test_a_pause_leaves_the_end_of_opensandboxs_sandbox_where_it_was(served, its_box):
+    path = its_box.replace("/opensandbox", "/v1/sandboxes")
+    before = opensandbox(served, "GET", path)[1]
+
+    assert 202 == opensandbox(served, "POST", f"{path}/pause")[0]
+    paused = opensandbox(served, "GET", path)[1]
+    assert 202 == opensandbox(served, "POST", f"{path}/resume")[0]
+
+    assert "Paused" == paused["status"]["state"]
+    ends = [datetime.fromisoformat(row["expiresAt"]) for row in (before, paused, opensandbox(served, "GET", path)[1])]
+    assert (max(ends) - min(ends)).total_seconds() < 5
+
+
+def test_a_line_that_outlives_its_session_leaves_none(served, its_box):
+    session = opensandbox(served, "POST", f"{its_box}/session", {})[1]["session_id"]
+    run = f"{its_box}/session/{session}/run"
+    events(served, run, "A=1; export A; cd /var")
+    assert ["1 /var"] == [row["text"] for row in events(served, run, "echo $A $PWD") if "stdout" == row["type"]]
+
+    events(served, run, f"rm /tmp/.opensandbox-{session}")
+
+    assert 404 == opensandbox(served, "POST", run, {"command": "true"})[0]
 
 
 # --- tenants --------------------------------------------------------------------

@@ -57,6 +57,7 @@ class Boot:
         memory: MiB. Of processors there is one: two would wait for each other at every change of an address space,
         for as long as this machine lets either wait.
         append: to the kernel's command line.
+        kept: what an earlier boot has left for this one, which finds it as /leeward-vm/kept.
     """
 
     kernel: Bootable
@@ -67,6 +68,7 @@ class Boot:
     seconds: float = 1200.0
     memory: int = 2048
     append: str = ""
+    kept: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ def _settings(boot: Boot) -> bytes:
             "SUID": "nosuid" if os.geteuid() else "suid"}
     lines = [f"{key}={shlex.quote(str(value))}\n" for key, value in told.items()]
     archive.file("guest/settings", "".join(lines).encode())
+    if boot.kept:
+        archive.file("guest/kept", boot.kept)
     environment = [f"export {key}={shlex.quote(value)}" for key, value in (boot.environment or {}).items()]
     archive.file("guest/command", "\n".join(
         [*environment, f"cd {shlex.quote(str(ROOT))}", boot.command, ""]).encode())

@@ -11,7 +11,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from kit.features import ROOT
@@ -24,6 +24,8 @@ from vm.rows import Row
 TURNED_OFF, DIED = 124, 125
 
 _OUT = "/leeward-vm/out"
+#: What a test leaves there for a machine that is started once more, and the test that goes on with it.
+_KEPT, _GOES_ON = "kept", "tests/vm/test_reboot.py"
 #: Of a file system that, unlike the guest's others, can show its files as another user's on every kernel.
 _DISK = "/leeward-vm/disk"
 
@@ -48,7 +50,7 @@ class Ran:
 def run(row: Row, tests: Sequence[str], out: BinaryIO, *, seconds: float = 1200.0, asks: bool = True,
         memory: int = 2048, append: str = "") -> Ran:
     """
-    Run pytest with *tests* as its arguments on this row.
+    Run pytest with *tests* as its arguments on this row; and if one has left something for another boot, what goes on there.
 
     Args:
         out: what it says, as it says it.
@@ -59,11 +61,8 @@ def run(row: Row, tests: Sequence[str], out: BinaryIO, *, seconds: float = 1200.
     Raises:
         Unavailable: this machine can't.
     """
-    pytest = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:pytester",
-              "-p", "pytest_timeout", "-o", f"timeout={_TIMEOUT_S}", f"--basetemp={_DISK}/tests",
-              f"--junitxml={_OUT}/{TESTS}", *tests]
     _compile()
-    script = f"alone {shlex.join(pytest)}\nstatus=$?\n"
+    script = _script(tests)
     if asks:
         doctor = [sys.executable, "-P", "-m", "leeward_cli", "doctor", "--json"]
         script += f"alone {shlex.join(doctor)} >{_OUT}/{FEATURES}\n"
@@ -72,6 +71,10 @@ def run(row: Row, tests: Sequence[str], out: BinaryIO, *, seconds: float = 1200.
                 # What an environment has installed besides isn't looked for: half a minute, in software.
                 {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": f"{ROOT}:{ROOT}/cli"}, seconds, memory, append)
     ended = machine.run(boot, out)
+    if not ended.status and _KEPT in ended.files:
+        out.write(b"vm: the machine is started once more\n")
+        again = machine.run(replace(boot, command=f"{_script([_GOES_ON])}exit $status", kept=ended.files[_KEPT]), out)
+        ended = again if again.status != 0 else ended
     if ended.status is None:
         out.write(f"\n{ended.console[-4000:]}\nvm: the guest {'was turned off' if ended.turned_off else 'died'}"
                   f" after {ended.seconds:.0f} s\n".encode())
@@ -80,6 +83,13 @@ def run(row: Row, tests: Sequence[str], out: BinaryIO, *, seconds: float = 1200.
     if TESTS not in ended.files:
         return Ran(ended.status, None)
     return Ran(ended.status, report.of(row, boot.kernel.release, ended.files, ended.seconds, commit, date))
+
+
+def _script(tests: Sequence[str]) -> str:
+    pytest = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:pytester",
+              "-p", "pytest_timeout", "-o", f"timeout={_TIMEOUT_S}", f"--basetemp={_DISK}/tests",
+              f"--junitxml={_OUT}/{TESTS}", *tests]
+    return f"alone {shlex.join(pytest)}\nstatus=$?\n"
 
 
 def _compile() -> None:

@@ -61,6 +61,7 @@ CORE = (
 
 SHORT = (
     "tests/vm/test_layers.py", "tests/vm/test_product.py", "tests/vm/test_switches.py", "tests/vm/test_service.py",
+    "tests/vm/test_reboot.py",
     "tests/integration/test_host.py::test_switches_of_the_whole_kernel", _CGROUP,
     "tests/integration/test_mounts.py", "tests/integration/test_namespaces.py", "tests/integration/test_privileges.py",
     "tests/integration/test_landlock.py", "tests/integration/test_seccomp.py",

@@ -5,9 +5,10 @@ Runs in:   a client's process.
 
 Theory of operation. Each node has a client, which makes each call once, and a task that asks for the node's state every
 PROBE_S. A node whose connection ends, or that is silent for LOST_S, is lost: its client is closed, which fails the calls
-that wait there with an error that says whether they may have run. It is asked on, and takes requests again when it
-answers. A job is placed (placement.py), sent, and after an error treated as failure.py says. Jobs that no node has room
-for wait in a line here, one line for each kind of demand, so that those which need a rare node don't keep the others.
+that wait there with an error that says whether they may have run. Only time in which this process runs counts, and only
+since the last answer to a job. The node is asked on, and takes requests again when it answers. A job is placed
+(placement.py), sent, and after an error treated as failure.py says. Jobs that no node has room for wait in a line here, one
+line for each kind of demand, so that those which need a rare node don't keep the others.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from leeward.apps.fleet.placement import DEPTH, Demand, Node, NodePlacement, Nod
 from leeward.client.options import Options, SessionOptions, check_names, requirements_of
 from leeward.client.retry import BUSY_S
 from leeward.client.sandbox_calls import OpenOptions
-from leeward.errors import DaemonError, RequestRejected, SandboxOver, Unsupported, quoted, told
+from leeward.errors import DaemonError, NoAnswer, RequestRejected, SandboxOver, Unsupported, quoted, told
 from leeward.spec.outcome import Result
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ T = TypeVar("T")
 
 #: Seconds between two questions for a node's state, and for its answer: a node that is lost is known within 5.
 PROBE_S, LOST_S = 1.0, 3.5
+#: Turns in which that is waited for; one in which this process stood still counts no more than another, however long it was.
+#: And seconds for which it stands still at most.
+_TURNS, _STILL_S = 14, 600.0
 #: Seconds before a job that every node has refused as busy is sent again; doubled each time, up to the second figure.
 _FIRST_S, _MOST_S = 0.02, 0.5
 #: More than wait in any line.
@@ -60,12 +64,13 @@ class Member:
         status: what it has told last.
         why: why it was given up last.
         losses: how often it was lost.
+        answered: how many requests it has answered.
         drains: how often it was drained.
     """
 
     def __init__(self, node: Node, client: NodeClient) -> None:
         self.node, self.client = node, client
-        self.losses = 0
+        self.losses = self.answered = 0
         self.open = weakref.WeakSet[OpenOnNode]()  # what nobody has any more ends by its idle time
         self.status: dict[str, Any] = {}
         self.why = ""
@@ -450,6 +455,7 @@ class AsyncFleet:
             try:
                 result = await attempt(member)
                 opened = request.opens
+                member.answered += 1
                 self._progress = time.monotonic()
                 if request.environment and request.environment not in member.node.environments:
                     member.node.environments |= {request.environment}
@@ -588,20 +594,20 @@ class AsyncFleet:
             await self._probe(member)
 
     async def _probe(self, member: Member) -> None:
-        """Ask *member* for its state. After a silence in which this process itself stood still it is asked once more."""
-        for _ in range(2):
-            start, losses = time.monotonic(), member.losses
-            try:
-                async with asyncio.timeout(LOST_S):
-                    status = await member.client.state(LOST_S)
-            except (DaemonError, TimeoutError) as error:
-                member.why = told(error) if isinstance(error, DaemonError) else f"no answer within {LOST_S:g} s"
-                if time.monotonic() - start < LOST_S + PROBE_S:
-                    break
-            else:
-                await self._told(member, status)
-                return
-        await self._lose(member, losses)
+        """Ask *member* for its state."""
+        losses, answered = member.losses, member.answered
+        asked, turns = asyncio.ensure_future(member.client.state(_STILL_S)), 0
+        try:
+            while turns < _TURNS and not (await asyncio.wait({asked}, timeout=LOST_S / _TURNS))[0]:
+                turns, answered = turns + 1 if member.answered == answered else 0, member.answered
+            if turns == _TURNS:
+                raise NoAnswer(f"no answer within {LOST_S:g} s")
+            await self._told(member, asked.result())
+        except DaemonError as error:
+            member.why = told(error)
+            await self._lose(member, losses)
+        finally:
+            asked.cancel()
 
     async def _told(self, member: Member, status: dict[str, Any]) -> None:
         member.status, node = status, member.node

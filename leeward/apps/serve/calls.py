@@ -196,6 +196,13 @@ def taken(fields: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
     return value
 
 
+def number_of(text: str, name: str, least: int, most: int) -> int:
+    """A number of a path or a query; ServeProblem unless it is a few digits, and from *least* to *most*."""
+    if not text.isascii() or not text.isdigit() or len(text) > 16 or not least <= int(text) <= most:
+        raise bad(f"{name} has to be a number, from {least} to {most}")
+    return int(text)
+
+
 def texts(fields: Mapping[str, Any], name: str) -> dict[str, str]:
     """A field that is an object of texts; ServeProblem if it is anything else."""
     found = taken(fields, name, dict, {})

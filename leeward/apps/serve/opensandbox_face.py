@@ -10,6 +10,7 @@ Source:    github.com/opensandbox-group/OpenSandbox, specs; docs/serve.md
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import json
 import posixpath
@@ -19,6 +20,7 @@ import shlex
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -27,13 +29,24 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
 
-from leeward.apps.serve.calls import MOST_JSON, AnswerStream, Handler, ServeCall, Use, json_of, routed, taken, texts
+from leeward.apps.serve.calls import (
+    MOST_JSON,
+    AnswerStream,
+    Handler,
+    ServeCall,
+    Use,
+    json_of,
+    number_of,
+    routed,
+    taken,
+    texts,
+)
 from leeward.apps.serve.door import Door
-from leeward.apps.serve.e2b.boxes import OpenBox, own_metadata, template_of
+from leeward.apps.serve.e2b.boxes import OpenBox, own_metadata, template_of, woken
 from leeward.apps.serve.e2b.control import ControlFace, begun, egress_of, seconds_of, state_of, when
 from leeward.apps.serve.e2b.envd import MOST_FORM, EnvdFace, form_of
 from leeward.apps.serve.e2b.filesystem import below
-from leeward.apps.serve.problems import ServeProblem, bad, missing
+from leeward.apps.serve.problems import ServeProblem, bad, missing, too_large
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_process import AsyncProcess
 from leeward.client.file_calls import FileInfo
@@ -50,14 +63,19 @@ OWN_IMAGE, _PROFILE = "opensandbox/code-interpreter", "workdir"
 ENTRY = ["tail", "-f", "/dev/null"]
 #: What isn't offered, of a request for a sandbox.
 _ABSENT = ("snapshotId", "volumes", "credentialProxy", "lifecycle", "platform", "extensions")
-#: Characters of a line that is sent before its end; lines of a log; bytes of a file that is replaced in; paths of a call.
-MOST_LINE, MOST_LINES, MOST_REPLACED, MOST_PATHS = 1 << 16, 10_000, 32 << 20, 1000
+#: Characters of a line that is sent before its end; lines of a log; bytes of lines that are read, or of a file that is
+#: replaced in, before and after; paths of a call.
+MOST_LINE, MOST_LINES, MOST_TEXT, MOST_PATHS = 1 << 16, 10_000, 8 << 20, 1000
+#: Lines that are sent without a turn for other calls.
+_AT_ONCE = 256
 
 #: Runs a command with its output in a file.
 _BEHIND = 'exec >"$1" 2>&1; shift; exec "$@"'
-#: Runs a line where the last one of its session ended: in that folder, with its exported variables and its functions.
+#: Runs a line where the last one of its session ended: in that folder, with its exported variables and its functions. Of
+#: lines that run at the same time each finds a whole state; one that outlives its session leaves none.
 _IN_SESSION = """. "$1" 2>/dev/null; [ -z "$3" ] || cd -- "$3" || exit
-trap '{ export -p; declare -f; printf "cd -- %q\\n" "$PWD"; } >"'"$1"'"' EXIT
+trap 'if [ -e "'"$1"'" ]; then { export -p; declare -f; printf "cd -- %q\\n" "$PWD"; } >"'"$1.$$"'" &&
+command -p mv -f -- "'"$1.$$"'" "'"$1"'"; fi' EXIT
 eval "$2"
 """
 _SESSION = re.compile(r"[0-9a-f]{16}", re.ASCII)
@@ -68,11 +86,12 @@ InBox = Callable[[ServeCall, OpenBox], Awaitable[Response | AnswerStream]]
 
 
 def routes(door: Door) -> list[BaseRoute]:
-    face, inside, control = OpenSandboxFace(door), ExecdFace(door), ControlFace(door, door.boxes)
+    control = ControlFace(door, door.boxes)
+    face, inside = OpenSandboxFace(door, control), ExecdFace(door)
     table: list[tuple[str, str, Handler]] = [
         ("POST", "", face.create), ("GET", "", face.list), ("GET", "/{id}", face.get), ("DELETE", "/{id}", control.kill),
-        ("POST", "/{id}/renew-expiration", face.renew), ("POST", "/{id}/pause", accepted(control.pause)),
-        ("POST", "/{id}/resume", accepted(control.connect)), ("GET", "/{id}/endpoints/{port}", face.endpoint)]
+        ("POST", "/{id}/renew-expiration", face.renew), ("POST", "/{id}/pause", accepted(control.put_to_sleep)),
+        ("POST", "/{id}/resume", accepted(face.resume)), ("GET", "/{id}/endpoints/{port}", face.endpoint)]
     return [*(routed(methods, f"/v1/sandboxes{path}", face.knows, refused, handler) for methods, path, handler in table),
             routed("GET POST PUT PATCH DELETE", "/v1/{rest:path}", face.knows, refused, absent),
             *(routed(methods, f"{INSIDE}/{{id}}{path}", inside.knows, refused, inside.in_box(inside_handler))
@@ -83,7 +102,7 @@ def refused(problem: ServeProblem) -> Response:
     return JSONResponse({"code": str(problem.status), "message": problem.message}, problem.status)
 
 
-def accepted(handler: Handler) -> Handler:
+def accepted(handler: Callable[[ServeCall], Awaitable[object]]) -> Handler:
     async def handled(call: ServeCall) -> Response:
         await handler(call)
         return Response(status_code=202)
@@ -92,8 +111,8 @@ def accepted(handler: Handler) -> Handler:
 
 
 class OpenSandboxFace:
-    def __init__(self, door: Door) -> None:
-        self._door, self._boxes = door, door.boxes
+    def __init__(self, door: Door, control: ControlFace) -> None:
+        self._door, self._boxes, self._control = door, door.boxes, control
 
     async def knows(self, request: HTTPConnection) -> tuple[ServeTenant, Use] | None:
         return self._door.with_token(request.headers.get(KEY, ""))
@@ -142,9 +161,14 @@ class OpenSandboxFace:
         left = seconds_of(taken(fields, "expiresAt", str, "")) - time.time()
         if not 0 < left <= call.tenant.quota.lifetime:
             raise bad(f"expiresAt has to be a time to come, {call.tenant.quota.lifetime} seconds from now at most")
-        await self._boxes.info(box)
-        await box.box.extend(lifetime=left, idle=left)
+        await self._control.extend(box, left)
         return JSONResponse({"expiresAt": _described(await self._boxes.info(box))["expiresAt"]})
+
+    async def resume(self, call: ServeCall) -> None:
+        """A pause and its end leave `expiresAt` as it is."""
+        box = await self._found(call)
+        await self._boxes.info(box)
+        await woken(box)
 
     async def endpoint(self, call: ServeCall) -> Response:
         """Where a port of the sandbox is reached. What would change its network has an address that refuses all."""
@@ -189,10 +213,7 @@ def _described(row: Mapping[str, Any]) -> Row:
 
 
 def _number(given: Mapping[str, Any], name: str, default: int, most: int = 1 << 31, least: int = 1) -> int:
-    text = given.get(name, str(default))
-    if not text.isascii() or not text.isdigit() or not least <= int(text[:16]) <= most:
-        raise bad(f"{name} has to be a number, from {least} to {most}")
-    return int(text)
+    return number_of(given.get(name, str(default)), name, least, most)
 
 
 class ExecdFace:
@@ -232,8 +253,19 @@ class ExecdFace:
         if "offset" not in query and "limit" not in query:
             return await self._envd.read(call, box)
         first, count = _number(query, "offset", 1), _number(query, "limit", 1 << 31)
-        text = await box.box.files.read(await box.path(query.get("path", "")), lines=(first, first + count - 1))
+        text = await _lines(call, box, await box.path(query.get("path", "")), first, count)
         return Response(text.removesuffix(b"\n"), media_type="text/plain")
+
+
+async def _lines(call: ServeCall, box: OpenBox, path: str, first: int, count: int) -> bytes:
+    return await box.box.files.read(path, lines=(first, first + count - 1), limit=_held(call))
+
+
+def _held(call: ServeCall, copies: int = 1) -> int:
+    """The bytes of a text that a call may have in memory, so often; ServeProblem if its tenant's calls have too much."""
+    most = min(MOST_TEXT, call.tenant.quota.body)
+    call.hold(copies * most)
+    return most
 
 
 async def absent(call: ServeCall, box: OpenBox | None = None) -> Response:
@@ -253,12 +285,20 @@ async def _run(call: ServeCall, box: OpenBox) -> AnswerStream:
         raise ServeProblem(501, "a sandbox has one user")
     argv = ["bash", "-c", taken(fields, "command", str, "")]
     cwd = await box.path(taken(fields, "cwd", str, "") or ".")
-    seconds, envs = taken(fields, "timeout", float, 0.0) / 1000, texts(fields, "envs")
+    seconds, envs = _seconds(fields), texts(fields, "envs")
     if taken(fields, "background", bool, False):
         process = await _started(box, ["sh", "-c", _BEHIND, "sh", f"/tmp/.opensandbox-{secrets.token_hex(8)}", *argv], cwd,
                                  seconds, envs)
         return AnswerStream(_followed(process, is_behind=True), "text/event-stream")
     return AnswerStream(_followed(await _started(box, argv, cwd, seconds, envs)), "text/event-stream")
+
+
+def _seconds(fields: Mapping[str, Any]) -> float:
+    """Those of a command; 0 for no bound."""
+    milliseconds = taken(fields, "timeout", float, 0.0)
+    if not 0 <= milliseconds < 1 << 53:
+        raise bad("timeout has to be milliseconds")
+    return milliseconds / 1000
 
 
 async def _started(box: OpenBox, argv: list[str], cwd: str, seconds: float, envs: Mapping[str, str]) -> AsyncProcess:
@@ -274,8 +314,10 @@ async def _followed(process: AsyncProcess, is_behind: bool = False) -> AsyncGene
         if is_behind:
             return
         async for chunk in process:
-            for line in lines[chunk.stream].taken(chunk.data):
-                yield _event(chunk.stream, text=line)
+            events = (_event(chunk.stream, text=line) for line in lines[chunk.stream].taken(chunk.data))
+            while some := b"".join(islice(events, _AT_ONCE)):
+                yield some
+                await asyncio.sleep(0)
         for stream, rest in lines.items():
             for line in rest.taken(b"", final=True):
                 yield _event(stream, text=line)
@@ -327,23 +369,29 @@ async def _row(call: ServeCall, box: OpenBox) -> Mapping[str, Any]:
     raise missing("there is no such command")
 
 
+def _behind(row: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """The file with the output of a command in the background, "" for another one; and the command's words."""
+    argv = list(row.get("argv") or ())
+    return (argv[4], argv[5:]) if argv[2:3] == [_BEHIND] and len(argv) > 5 else ("", argv)
+
+
 async def _status(call: ServeCall, box: OpenBox) -> Response:
     row = await _row(call, box)
-    over, argv = bool(row["over"]), list(row.get("argv") or ())
+    over, (_, argv) = bool(row["over"]), _behind(row)
     return JSONResponse({
-        "id": str(row["process"]), "content": shlex.join(argv[5:] if argv[2:3] == [_BEHIND] else argv), "running": not over,
+        "id": str(row["process"]), "content": shlex.join(argv), "running": not over,
         "exit_code": row.get("exit_code") if over else None, "started_at": when(time.time() - float(row["age"]))})
 
 
 async def _logs(call: ServeCall, box: OpenBox) -> Response:
     """The whole lines of a command in the background, those behind the one with the number `cursor`, from 0."""
     row = await _row(call, box)
-    argv, query = list(row.get("argv") or ()), call.request.query_params
-    if argv[2:3] != [_BEHIND]:
+    (path, _), query = _behind(row), call.request.query_params
+    if not path:
         raise bad("this command wasn't run in the background")
     first = _number(query, "cursor", 0, least=0) + 1 if "cursor" in query else 0
     try:
-        text = await box.box.files.read(argv[4], lines=(first + 1, first + MOST_LINES))
+        text = await _lines(call, box, path, first + 1, MOST_LINES)
     except FileNotFoundError:
         text = b""
     if not row["over"]:
@@ -376,7 +424,7 @@ async def _run_in_session(call: ServeCall, box: OpenBox) -> AnswerStream:
         raise missing("there is no such session")
     cwd, line = taken(fields, "cwd", str, ""), taken(fields, "command", str, "")
     argv = ["bash", "-c", _IN_SESSION, "bash", state, line, await box.path(cwd) if cwd else ""]
-    process = await _started(box, argv, await box.path("."), taken(fields, "timeout", float, 0.0) / 1000, {})
+    process = await _started(box, argv, await box.path("."), _seconds(fields), {})
     return AnswerStream(_followed(process), "text/event-stream")
 
 
@@ -433,16 +481,17 @@ async def _permit(call: ServeCall, box: OpenBox) -> Response:
         if call.request.url.path.endswith("/directories"):
             await box.box.files.mkdir(path, exist_ok=True)
         done = await box.box.run(["chmod", f"{mode:o}", "--", path]) if mode is not None else None
-        if done is not None and done.exit_code:
+        if done is not None and not done.ok:
             raise bad(done.stderr.decode("utf-8", "replace").strip()[:500])
     return Response(status_code=200)
 
 
 async def _move(call: ServeCall, box: OpenBox) -> Response:
     body = await call.body(MOST_JSON)
-    for row in taken(json_of(b'{"rows":' + body + b"}"), "rows", list, []):
-        if not isinstance(row, dict):
-            raise bad("a body here is a list of objects")
+    rows = taken(json_of(b'{"rows":' + body + b"}"), "rows", list, [])
+    if len(rows) > MOST_PATHS or not all(isinstance(row, dict) for row in rows):
+        raise bad(f"a body here is a list of objects, {MOST_PATHS} at most")
+    for row in rows:
         await box.box.files.move(await box.path(taken(row, "src", str, "")), await box.path(taken(row, "dest", str, "")))
     return Response(status_code=200)
 
@@ -452,7 +501,10 @@ async def _search(call: ServeCall, box: OpenBox) -> Response:
     found = await box.box.files.glob(query.get("pattern", "**"), path=await box.path(query.get("path", "")), limit=MOST_PATHS)
     if found.more:
         raise bad(f"more than {MOST_PATHS} files match")
-    rows = [(path, await box.box.files.stat(path, follow=False)) for path in found]
+    rows = []
+    for path in found:
+        with suppress(FileNotFoundError):  # it has gone meanwhile
+            rows.append((path, await box.box.files.stat(path, follow=False)))
     return JSONResponse([_file(path, info) for path, info in rows if not info.is_folder])
 
 
@@ -463,14 +515,17 @@ async def _list(call: ServeCall, box: OpenBox) -> Response:
 
 
 async def _replace(call: ServeCall, box: OpenBox) -> Response:
-    counts = {}
-    for path, row in await _each(call, box):
+    counts, rows, most = {}, await _each(call, box), _held(call, 2)
+    for path, row in rows:
         old, new = (taken(row, name, str, "").encode() for name in ("old", "new"))
         if not old:
             raise bad("old is missing")
-        content = await box.box.files.read(path, limit=MOST_REPLACED)
-        counts[path] = {"replacedCount": content.count(old)}
-        if old in content:
+        content = await box.box.files.read(path, limit=most)
+        count = content.count(old)
+        if len(content) + count * (len(new) - len(old)) > most:
+            raise too_large(most)
+        counts[path] = {"replacedCount": count}
+        if count:
             await box.box.files.write(path, content.replace(old, new))
     return JSONResponse(counts) if call.request.query_params.get("verbose") == "true" else Response(status_code=200)
 

@@ -234,6 +234,7 @@ class WireConnection:
             raise PeerError("the token was revoked")
 
     async def _taken(self, number: int, message: Row, size: int) -> None:
+        message = {name: value for name, value in message.items() if value is not None}  # which the daemon takes for missing
         op = message.get("op")
         if not isinstance(op, str):
             raise PeerError("a request has no operation")

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
-from leeward.apps.serve.calls import Handler, ServeCall, routed, taken, texts
+from leeward.apps.serve.calls import Handler, ServeCall, number_of, routed, taken, texts
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b import code, envd
 from leeward.apps.serve.e2b.boxes import (
@@ -212,10 +212,10 @@ class ControlFace:
     async def timeout(self, call: ServeCall) -> Response:
         box, fields = await self._found(call), await call.fields()
         seconds = self._lasting(call.tenant, {"timeout": fields.get("timeout", fields.get("duration"))}, LASTS_S)
-        await self._extend(box, seconds)
+        await self.extend(box, seconds)
         return Response(status_code=204)
 
-    async def _extend(self, box: OpenBox, seconds: float) -> None:
+    async def extend(self, box: OpenBox, seconds: float) -> None:
         await self._boxes.info(box)
         await box.box.extend(lifetime=None if SLEEPS in box.marks else seconds, idle=seconds)
 
@@ -225,12 +225,16 @@ class ControlFace:
         row = await self._boxes.info(box)
         paused = state_of(row) == "paused"
         if paused or row["left"] < seconds:
-            await self._extend(box, seconds)
+            await self.extend(box, seconds)
         if paused:
             await woken(box)
         return JSONResponse(self._row(box), 201 if call.request.url.path.endswith("resume") else 200)
 
     async def pause(self, call: ServeCall) -> Response:
+        await _keep(await self.put_to_sleep(call), call.tenant)
+        return Response(status_code=204)
+
+    async def put_to_sleep(self, call: ServeCall) -> OpenBox:
         """A sandbox that is paused already is 409, which clients take for that, and so nothing else is."""
         box = await self._found(call)
         if state_of(await self._boxes.info(box)) == "paused":
@@ -239,13 +243,13 @@ class ControlFace:
             await box.box.pause()
         except (RequestRejected, SnapshotFailed) as error:
             raise bad(f"the sandbox can't be paused, and goes on: {told(error)}") from None
-        await _keep(box, call.tenant)
-        return Response(status_code=204)
+        return box
 
     async def metrics(self, call: ServeCall) -> Response:
         row, query = await self._boxes.info(await self._found(call)), call.request.query_params
         now = datetime.now(UTC)
-        begin, end = (_number(query.get(name, value)) for name, value in (("start", "0"), ("end", str(1 << 53))))
+        begin, end = (number_of(query.get(name, str(default)), name, 0, 1 << 53)
+                      for name, default in (("start", 0), ("end", 1 << 53)))
         if not begin <= now.timestamp() <= end + METRICS_S:
             return JSONResponse([])  # no state but the present one is known
         return JSONResponse([{
@@ -294,13 +298,11 @@ def options_of_copy(kept: Mapping[str, Any], tenant: ServeTenant, fields: Mappin
 
 def _page(rows: list[Row], query: Mapping[str, str]) -> tuple[list[Row], dict[str, str]]:
     """The rows that a list's query wants, and the heads that name what is behind them."""
-    after, limit = query.get("nextToken", ""), query.get("limit", str(PAGE))
-    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= PAGE:
-        raise bad(f"limit has to be a number, from 1 to {PAGE}")
+    after, limit = query.get("nextToken", ""), number_of(query.get("limit", str(PAGE)), "limit", 1, PAGE)
     if after:
         names = [row["sandbox"] for row in rows]
         rows = rows[names.index(after) + 1:] if after in names else []
-    shown = rows[:int(limit)]
+    shown = rows[:limit]
     return shown, {"x-next-token": shown[-1]["sandbox"]} if len(rows) > len(shown) else {}
 
 
@@ -340,12 +342,6 @@ def when(seconds: float) -> str:
 
 def begun(row: Mapping[str, Any]) -> int:
     return round(time.time() - float(row["age"]))
-
-
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 16:
-        raise bad("start and end have to be seconds since 1970")
-    return int(text)
 
 
 def seconds_of(text: str) -> float:

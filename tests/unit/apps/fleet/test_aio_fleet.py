@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from kit.fake_daemon import FakeDaemon, HeldTicket, echo
+from leeward.apps.fleet import aio_fleet
 from leeward.apps.fleet.aio_fleet import AsyncFleet
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
 from leeward.apps.fleet.placement import DEPTH
@@ -116,6 +118,37 @@ def test_another_refusal_is_the_callers(tmp_path: Path):
     with fleet(tmp_path, FakeDaemon, FakeDaemon) as daemons:
         on(daemons, main)
         assert all(daemon.jobs.empty() for daemon in daemons)
+
+
+def test_a_process_that_stands_still_loses_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async def main(found: AsyncFleet) -> list[int]:
+        await found.status()
+        monkeypatch.setattr(aio_fleet, "LOST_S", 1.0)
+        probes = asyncio.gather(*map(found._probe, found._members.values()))
+        await asyncio.sleep(0)  # they have been asked
+        time.sleep(1.2)
+        await probes
+        return [member.losses for member in found._members.values()]
+
+    with fleet(tmp_path, FakeDaemon, FakeDaemon) as daemons:
+        assert [0, 0] == on(daemons, main)
+
+
+def test_a_node_that_answers_jobs_is_not_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async def main(found: AsyncFleet) -> tuple[int, int]:
+        await found.status()
+        member = found._members["n0"]
+        monkeypatch.setattr(aio_fleet, "LOST_S", 0.5)
+        monkeypatch.setattr(member.client, "state", lambda seconds: asyncio.Future())
+        probe, until = asyncio.ensure_future(found._probe(member)), time.monotonic() + 1.0
+        while time.monotonic() < until:
+            await found.execute(b"1")
+        before = member.losses
+        await probe
+        return before, member.losses
+
+    with fleet(tmp_path, FakeDaemon) as daemons:
+        assert (0, 1) == on(daemons, main)
 
 
 @pytest.mark.parametrize("idempotent", [False, True])

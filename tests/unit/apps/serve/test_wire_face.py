@@ -220,6 +220,20 @@ def test_requests_about_a_job_wait_for_its_turn_with_it():
     run(test)
 
 
+def test_a_job_whose_session_is_null_is_any_other():
+    """The daemon takes it for one: without its turn and the tenant's bounds it would be free."""
+    async def test(played):
+        await played.says(id=1, op="execute", code=b"1", session=None)
+        await played.says(id=2, op="execute", code=b"1", session=None, egress="everything")
+        assert ["keep_results"] == played.ops()
+        assert [(2, "bad_request")] == [(each["id"], each["error"]["kind"]) for each in played.given]
+        played.turn.set()
+        await settled()
+        await played.answers(1, stdout=b"")
+
+    run(test)
+
+
 def test_a_job_keeps_its_turn_when_a_request_about_it_is_refused():
     """Else who has as many calls under way as it may would run any number of jobs at once."""
     async def test(played):
