@@ -193,6 +193,19 @@ def test_extended_headers_that_take_time_are_refused(body: bytes, tmp_path: Path
         unpacked(head.tobuf(tarfile.USTAR_FORMAT) + body + bytes(-len(body) % 512) + layer(file("a")), tmp_path / "root")
 
 
+def test_data_that_looks_like_a_header_hides_none(tmp_path: Path) -> None:
+    """A block of a sparse file's map, which says that more follows: then tarfile reads the next header."""
+    sparse, head = tarfile.TarInfo(".wh.a"), tarfile.TarInfo("head")
+    sparse.type, head.type, head.size = tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, 900_000
+    block = bytearray(sparse.tobuf(tarfile.GNU_FORMAT))
+    block[482] = 1  # there is more of the map
+    block[148:156] = b"%06o\0 " % tarfile.calc_chksums(bytes(block))[0]
+    looks = bytes(156) + tarfile.GNUTYPE_LONGNAME + bytes(355)
+    data = bytes(block) + looks + head.tobuf(tarfile.USTAR_FORMAT) + b"1" * 900_096
+    with pytest.raises(BadImage, match="extended header that is broken"):
+        unpacked(data, tmp_path / "root")
+
+
 def test_a_ratio_is_refused(tmp_path: Path) -> None:
     """256 MiB of zeros in 256 KiB."""
     bomb = b"".join(gzip.compress(bytes(64 << 20)) for _ in range(4))
