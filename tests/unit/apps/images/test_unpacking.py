@@ -194,14 +194,13 @@ def test_extended_headers_that_take_time_are_refused(body: bytes, tmp_path: Path
 
 
 def test_data_that_looks_like_a_header_hides_none(tmp_path: Path) -> None:
-    """A block of a sparse file's map, which says that more follows: then tarfile reads the next header."""
-    sparse, head = tarfile.TarInfo(".wh.a"), tarfile.TarInfo("head")
-    sparse.type, head.type, head.size = tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, 900_000
-    block = bytearray(sparse.tobuf(tarfile.GNU_FORMAT))
-    block[482] = 1  # there is more of the map
-    block[148:156] = b"%06o\0 " % tarfile.calc_chksums(bytes(block))[0]
-    looks = bytes(156) + tarfile.GNUTYPE_LONGNAME + bytes(355)
-    data = bytes(block) + looks + head.tobuf(tarfile.USTAR_FORMAT) + b"1" * 900_096
+    """The block with a sparse file's holes, of which tarfile reads more than the list."""
+    looks = b"0\n".ljust(156, b"\0") + tarfile.GNUTYPE_LONGNAME + bytes(355)
+    sparse = layer((".wh.a", tarfile.REGTYPE, {"data": looks, "pax_headers": {
+        "GNU.sparse.major": "1", "GNU.sparse.minor": "0"}}))
+    head = tarfile.TarInfo("head")
+    head.type, head.size = tarfile.XHDTYPE, 100_352
+    data = sparse[:2048] + head.tobuf(tarfile.USTAR_FORMAT) + b"1" * head.size
     with pytest.raises(BadImage, match="extended header that is broken"):
         unpacked(data, tmp_path / "root")
 
