@@ -160,9 +160,6 @@ def _measured(name: str, kernel: Kernel, code: str, settings: FigureSettings, ta
         memory = mmap.mmap(-1, first.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         memory[:] = os.urandom(first.size)
     for _ in range(settings.some(20)):
-        made_pages, written = _forked(memory)
-        pages.append([made_pages])
-        floors.append([written])
         begin = time.perf_counter()
         with kernel.snapshot() as snapshot:
             made = time.perf_counter()
@@ -170,12 +167,17 @@ def _measured(name: str, kernel: Kernel, code: str, settings: FigureSettings, ta
             snapshots.append([made - begin])
             rollbacks.append([time.perf_counter() - made])
             sizes.append(snapshot.size / _MIB)
+    # Not in turn with those: the pages that a floor frees are in small pieces when the next snapshot wants huge ones.
+    for _ in snapshots:
+        made_pages, written = _forked(memory)
+        pages.append([made_pages])
+        floors.append([written])
     of = f"a fork that writes as much as that of {name}"
     found = {"snapshot": snapshots, of: floors}
     return [absolute(f"snapshot of {name}", snapshots, "ms", taken, "from the request to the answer"),
             absolute(of, floors, "ms", None, "into a memory file, without leeward"),
             absolute(f"making the pages of that file, for {name}", pages, "ms", None, "small ones, without leeward"),
-            compared(f"snapshot of {name} over {of}", found, "snapshot", of, None, note="in turn"),
+            compared(f"snapshot of {name} over {of}", found, "snapshot", of, None, note="measured behind it"),
             _mebibytes(f"size of a snapshot of {name}", sizes, size, ""),
             absolute(f"rollback of {name}", rollbacks, "ms", rolled, "to the snapshot just taken")]
 

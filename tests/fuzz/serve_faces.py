@@ -271,7 +271,7 @@ def main(runs: int, seed: int | None = None) -> int:
           f"{before[0] >> 20} and {after[0] >> 20} MiB, descriptors {before[1]} and {after[1]}", file=sys.stderr)
     faults = [*tenant.found[:20], *(line for line in said.splitlines() if "failed" in line or "Traceback" in line)]
     faults += ["it doesn't answer"] if answered != 200 else []
-    faults += ["its memory grows"] if after[0] - before[0] > GROWTH else []
+    faults += ["its memory grows"] if before[0] and after[0] - before[0] > GROWTH else []
     faults += ["its descriptors grow"] if after[1] > DESCRIPTORS else []
     print(*faults, sep="\n", end="\n" if faults else "")
     return 1 if faults else 0

@@ -23,7 +23,6 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
@@ -32,7 +31,7 @@ from leeward.apps.serve.calls import MOST_JSON, AnswerStream, Handler, ServeCall
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b.boxes import OpenBox, own_metadata, template_of
 from leeward.apps.serve.e2b.control import ControlFace, begun, egress_of, seconds_of, state_of, when
-from leeward.apps.serve.e2b.envd import MOST_FORM, EnvdFace
+from leeward.apps.serve.e2b.envd import MOST_FORM, EnvdFace, form_of
 from leeward.apps.serve.e2b.filesystem import below
 from leeward.apps.serve.problems import ServeProblem, bad, missing
 from leeward.apps.serve.tokens import ServeTenant
@@ -478,16 +477,12 @@ async def _replace(call: ServeCall, box: OpenBox) -> Response:
 
 async def _upload(call: ServeCall, box: OpenBox) -> Response:
     """Files of a form, each behind its description."""
-    parser = MultiPartParser(call.headers, call.pieces(call.tenant.quota.body), max_files=2 * MOST_FORM, max_fields=MOST_FORM)
-    try:
-        form = await parser.parse()
-    except MultiPartException:
-        raise bad("this isn't a form with files") from None
+    form = await form_of(call, call.pieces(call.tenant.quota.body), 2 * MOST_FORM)
     try:
         about: Row | None = None
         for name, part in form.multi_items():
             if name == "metadata":
-                about = json_of(await part.read() if isinstance(part, UploadFile) else part.encode())
+                about = json_of(await part.read(MOST_JSON) if isinstance(part, UploadFile) else part.encode())
             elif name == "file" and about is not None:
                 path, mode = await box.path(taken(about, "path", str, "")), _mode(about)
                 await box.box.files.mkdir(posixpath.dirname(path), exist_ok=True)

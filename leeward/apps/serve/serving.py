@@ -226,7 +226,7 @@ def sockets_of(faces: Sequence[str]) -> type[asyncio.Protocol] | Literal["none"]
     if WITH_SOCKETS.isdisjoint(faces):
         return "none"
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol  # with the faces
-    from websockets.protocol import State  # as above
+    from websockets.exceptions import InvalidState  # as above
 
     class DoorSocket(WebSocketsSansIOProtocol):
         _pongs = b""  # that wait until the client reads
@@ -238,11 +238,11 @@ def sockets_of(faces: Sequence[str]) -> type[asyncio.Protocol] | Literal["none"]
             else:
                 self._pongs = pongs or self._pongs  # the last answer stands for all before it (RFC 6455, 5.5.3)
 
-        def send_receive_event_to_app(self) -> None:
-            if self.conn.state is State.CONNECTING:
-                self.transport.abort()  # a client waits for the answer (RFC 6455, 4.1); the end of what isn't open would fail
-            else:
-                super().send_receive_event_to_app()
+        def data_received(self, data: bytes) -> None:
+            try:
+                super().data_received(data)
+            except (AssertionError, InvalidState):  # what is no text or frame, before it is open or beside its end
+                self.transport.abort()
 
         def resume_writing(self) -> None:
             super().resume_writing()
@@ -280,7 +280,7 @@ class _BoundedLog(logging.Filter):
             return False
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            record.msg, record.args = f"{record.getMessage().strip()}: {told_with_place(error)}", ()
+            record.msg, record.args = f"{' '.join(record.getMessage().split())}: {told_with_place(error)}", ()
             record.exc_info = record.exc_text = None
         return True
 

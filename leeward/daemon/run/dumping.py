@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 DUMP_S = 60.0
 #: Bytes of the file that are made in one turn of the loop, some milliseconds; and from which it is closed by a thread.
 _PIECE = 4 << 20
-#: Bytes of a huge page. So many times as many have to be free in such that they are tried: the kernel would move others else.
-_HUGE_PAGE, _FREE = 2 << 20, 4
+#: From so many bytes on huge pages are tried: the kernel first empties lists of every processor, which may take longer than
+#: the pages of a small state. So many times as many have to be free in such pages: the kernel would move others else.
+_LARGE, _FREE = 16 << 20, 4
 _MOST_VALUES = 2 * wire.MAX_PACKAGES + wire.MAX_LOST + 16
 
 _NUMBER = struct.Struct("q")
@@ -201,7 +202,7 @@ class Dump:
         self._file = self._new_file(most + self._told)  # what it tells may be more than its pages
         self._most = most
         os.ftruncate(self._file, most)
-        if most < _HUGE_PAGE or free_huge_pages() < _FREE * most:
+        if most < _LARGE or free_huge_pages() < _FREE * most:
             self._make()
             return
         self._bell = os.eventfd(0, os.EFD_CLOEXEC)

@@ -138,7 +138,8 @@ class Boxes:
         self._opening: dict[tuple[str, str], asyncio.Future[OpenBox]] = {}  # by tenant and key
         self._listed: list[dict[str, Any]] | None = None
         self._listed_at = self._asked_at = self._doubted_at = float("-inf")
-        self._listing = asyncio.Lock()
+        self._listing, self._telling = asyncio.Lock(), asyncio.Lock()
+        self._next: asyncio.Future[list[dict[str, Any]]] | None = None
         self._since: dict[str, str] = {}  # the tenants of sandboxes opened since that list was asked for, by id
         self._homes: dict[tuple[str, str], tuple[str, float]] = {}  # by node and profile, and until when that is believed
         door.regularly.append(self._all)
@@ -404,12 +405,25 @@ class Boxes:
         return [row["sandbox"] for row in self._listed or () if _TENANT in row["metadata"]]
 
     async def _all(self) -> list[dict[str, Any]]:
-        """The daemon's rows of all sandboxes of this user; those that have ended are forgotten."""
+        """
+        The daemon's rows of all sandboxes of this user, as they are from now on; those that have ended are forgotten. Who
+        comes while they are being asked for waits for the next ones, together with all others: many cost what one does.
+        """
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._told())
+            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())  # who asked may have gone
+        return await asyncio.shield(self._next)
+
+    async def _told(self) -> list[dict[str, Any]]:
+        async with self._telling:
+            self._next = None
+            return await self._all_rows()
+
+    async def _all_rows(self) -> list[dict[str, Any]]:
         kept, before, asked_at = list(self._kept.values()), set(self._since), time.monotonic()
         listed = await self._door.nodes.rows()
-        if asked_at > self._asked_at:  # no later one has come before it
-            self._listed, self._listed_at, self._asked_at = listed, time.monotonic(), asked_at
-            self._since = {identity: owner for identity, owner in self._since.items() if identity not in before}
+        self._listed, self._listed_at, self._asked_at = listed, time.monotonic(), asked_at
+        self._since = {identity: owner for identity, owner in self._since.items() if identity not in before}
         self._door.count_sandboxes(Counter(row["metadata"].get(_TENANT, "") for row in listed))
         lives = {row["sandbox"] for row in listed}
         for box in kept:

@@ -20,7 +20,7 @@ from contextlib import aclosing
 from io import BytesIO
 from typing import IO, Any
 
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -196,11 +196,7 @@ class EnvdFace:
         if call.headers.get("content-encoding", "identity") == "gzip":
             body = _unpacked(call, body, most)
         if kind == "multipart/form-data":
-            parser = MultiPartParser(call.headers, body, max_files=MOST_FORM, max_fields=MOST_FORM)
-            try:
-                form = await parser.parse()
-            except MultiPartException:
-                raise bad("this isn't a form with files") from None
+            form = await form_of(call, body, MOST_FORM)
             try:
                 # What a page gives as text has no name, and is in UTF-8.
                 files = [each if isinstance(each, UploadFile) else UploadFile(BytesIO(each.encode()))
@@ -324,6 +320,14 @@ def signature(path: str, what: str, user: str, token: str, until: str) -> str:
     """E2B's signature of a link to a file."""
     text = ":".join([path, what, user, token, *([until] if until else [])])
     return "v1_" + base64.b64encode(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()).decode().rstrip("=")
+
+
+async def form_of(call: ServeCall, body: AsyncGenerator[bytes, None], files: int) -> FormData:
+    """A body that is a form, with so many *files* at most; ServeProblem if it is none. The caller closes it."""
+    try:
+        return await MultiPartParser(call.headers, body, max_files=files, max_fields=MOST_FORM).parse()
+    except (MultiPartException, KeyError):  # without its kind
+        raise bad("this isn't a form with files") from None
 
 
 async def _unpacked(call: ServeCall, body: AsyncGenerator[bytes, None], most: int) -> AsyncGenerator[bytes, None]:

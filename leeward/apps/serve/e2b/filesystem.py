@@ -81,8 +81,12 @@ async def _remove(call: ServeCall, box: OpenBox, message: Any) -> Row:
 
 
 async def _list_dir(call: ServeCall, box: OpenBox, message: Any) -> Row:
-    return {"entries": [entry_of(path, info, await _target(box, path) if info.kind == "link" else None)
-                        for path, info in await below(box, await box.path(message.path), max(1, message.depth))]}
+    entries = list[Row]()
+    for number, (path, info) in enumerate(await below(box, await box.path(message.path), max(1, message.depth)), 1):
+        entries.append(entry_of(path, info, await _target(box, path) if info.kind == "link" else None))
+        if not number % _AT_ONCE:
+            await asyncio.sleep(0)
+    return {"entries": entries}
 
 
 async def below(box: OpenBox, folder: str, depth: int) -> list[tuple[str, FileInfo]]:

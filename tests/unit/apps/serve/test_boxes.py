@@ -167,7 +167,7 @@ def test_servers_that_open_at_the_same_time_have_no_more_than_the_quota_together
 
 
 def test_what_is_opened_while_the_daemon_lists_counts(monkeypatch, boxes):
-    """Of two lists the one that was asked for last is believed, whichever comes first."""
+    """Who opens the next one waits for a list that was asked for later."""
     from leeward.apps.serve.calls import Use
     from leeward.apps.serve.e2b import boxes as module
 
@@ -184,10 +184,14 @@ def test_what_is_opened_while_the_daemon_lists_counts(monkeypatch, boxes):
         monkeypatch.setattr(module, "answer", later)
         first = asyncio.ensure_future(boxes[0].ids())  # lists ONE, and tells it late
         await asked.wait()
-        made = await opened(boxes[0], tenant, use)
+        made = asyncio.ensure_future(opened(boxes[0], tenant, use))
+        others = [asyncio.ensure_future(boxes[0].rows(tenant)) for _ in range(20)]
+        await asyncio.sleep(0)
         goes_on.set()
         await first
-        return made, await opened(boxes[0], tenant, use)
+        await asyncio.gather(*others)
+        assert 2 == module.lists
+        return await made, await opened(boxes[0], tenant, use)
 
     made, refused = asyncio.run(run())
     assert (True, 429) == (isinstance(made, str), refused)

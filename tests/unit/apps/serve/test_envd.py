@@ -89,6 +89,18 @@ def test_what_is_unpacked_counts_for_its_tenant():
             assert 40_000 == asyncio.run(run(call))
 
 
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "x"}, {"Content-Type": "multipart/form-data; boundary=a"}])
+def test_what_is_no_form_is_refused(headers):
+    from starlette.datastructures import Headers
+
+    from leeward.apps.serve.e2b.envd import form_of
+
+    call = called([b"--b\r\n"], 2000)
+    call.request.headers = Headers(headers)
+    with pytest.raises(ServeProblem, match="form"):
+        asyncio.run(form_of(call, call.pieces(2000), 2))
+
+
 def test_what_has_come_of_a_message_counts_for_its_tenant():
     """Until it is whole: many streams of input may have one each that isn't."""
     from leeward.apps.serve.e2b.connect_rpc import _messages, frame

@@ -139,14 +139,18 @@ def test_answers_to_pings_that_nobody_reads_are_few():
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("early", [b"\x81\x81\0\0\0\0\xff", b"\x81\x81\0\0\0\0a"])
-def test_a_message_before_the_websocket_is_open_ends_it(early):
+@pytest.mark.parametrize(("early", "late"), [
+    (b"\x81\x81\0\0\0\0\xff", b""), (b"\x0c\x80\0\0\0\0", b""), (b"", b"\x81\x81\0\0\0\0\xff\x88\x80\0\0\0\0")])
+def test_what_is_no_message_before_a_websocket_is_open_or_beside_its_end_ends_it(early, late):
+    """Without an exception, which the log would have as a fault of the server's."""
     async def handler(call):
         await call.accept()
         await call.message()
 
     async def run():
-        _, transport, use = await opened(handler, early)
+        made, transport, use = await opened(handler, early)
+        if late:
+            made.data_received(late)
         assert transport.is_over
         for _ in range(10):
             await asyncio.sleep(0)

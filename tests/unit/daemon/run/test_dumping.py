@@ -94,7 +94,7 @@ def framed(body: bytes) -> bytes:
 def test_a_large_file_has_all_its_pages_whatever_they_are(child: Child, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     """Huge ones, which a thread makes, or small ones; and those behind the content go."""
     monkeypatch.setattr(dumping, "free_huge_pages", lambda: free)
-    most, size = 10 << 20, (5 << 20) + PAGE
+    most, size = 20 << 20, (15 << 20) + PAGE
     child.says(framed(FACTS), most)
     while not child.dump._made:
         child.reactor.turn(1.0)
@@ -117,7 +117,7 @@ def test_a_dump_that_is_given_up_lets_its_thread_end(child: Child, monkeypatch: 
     monkeypatch.setattr(dumping, "free_huge_pages", lambda: 1 << 40)
     monkeypatch.setattr(dumping, "huge_pages", lambda *_: waits.wait() and not made.set())
     before = set(os.listdir("/proc/self/fd"))
-    child.says(framed(FACTS), 10 << 20)
+    child.says(framed(FACTS), 20 << 20)
     assert 4 == len(set(os.listdir("/proc/self/fd")) - before)
     child.dump.give_up()
     waits.set()
