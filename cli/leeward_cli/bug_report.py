@@ -34,7 +34,7 @@ _KEPT = ("number", "time", "kind", "outcome", "reason", "limit", "exit_code", "s
 #: Keys of the configuration whose values may be secret, or lead to one.
 _SECRET = re.compile(r"^(secrets|variables) = (.*)$", re.MULTILINE)
 #: A URL in quotes: its scheme, what stands before a path, and the rest, which may be a token of an index or of a hook.
-_URL = re.compile(r"(\w+://)([^\"/?#\\\s]*)([^\"]*)")
+_URL = re.compile(r"(\w+://)([^\"/?#\\\s]*)((?:[^\"\\]|\\.)*)")
 #: A host of a URL or of a rule.
 _HOST = re.compile(r"(?:[\w.*-]*|\[[\da-f:.]*\])(?::\d+)?")
 #: From here on an error may quote what is wrong.

@@ -144,7 +144,7 @@ def list_(config_file: str | None, as_json: bool) -> int:
         click.echo(json.dumps(rows))
         return 0
     if not rows:
-        complain("there is no image; `leeward image import` makes one")
+        complain("there is no image; `leeward image pull` and `import` make some")
     width = max([len(row["name"]) for row in rows] + [4])
     for row in rows:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])) if row["created"] else "unusable"

@@ -36,12 +36,12 @@ def write_whole(path: str, content: bytes, mode: int = 0o600, *, lasting: bool =
 
 def read_whole(path: str, most: int) -> bytes | None:
     """The first *most* bytes of a file, which is no link; None if there is none. It doesn't wait for a FIFO's writer."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:  # of a folder's it closes it, too
+            return file.read(most)
     except FileNotFoundError:
         return None
-    with open(fd, "rb") as file:
-        return file.read(most)
 
 
 def names_in(folder: str) -> list[str]:

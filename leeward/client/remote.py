@@ -39,8 +39,8 @@ FIRST = 1 << 52
 #: Bytes of the largest request that is looked into: those that are refused or answered here have no long fields.
 SMALL = 1024
 
-_FOLDERS = ("folders of this machine can't be shown on another one: `copy=True` copies them into the sandbox, and"
-            " `Files.upload` later")
+_FOLDERS = ("folders of this machine can't be shown on another one: `copy=True`, or the option --copy, copies them"
+            " into the sandbox, and `Files.upload` later")
 #: Requests that need descriptors, and why they are refused. Without an arena large requests are frames as any other.
 _REFUSED = {"sandbox_dock": _FOLDERS, "arena": "an arena is shared memory, and this daemon is on another machine"}
 

@@ -113,19 +113,21 @@ class AgentHome:
 def _add_account(path: str, line: bytes) -> None:
     """
     Add a user or group to the image's file *path*, a name below /etc, unless it has one with this id; with another name
-    if that is taken. What is no file there, or a long one, stays as it is.
+    if that is taken. What is no file there, or a long one, stays as it is, and isn't opened: an overlay copies what is
+    opened for writing.
     """
-    with contextlib.suppress(OSError), opened(os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
-                                                      | os.O_CLOEXEC)) as fd:
-        about = os.fstat(fd)
+    with contextlib.suppress(OSError):
+        about = os.lstat(path)
         if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_ACCOUNTS:
             return
-        data = os.read(fd, _MOST_ACCOUNTS)
-        rows, (name, _, own, *_) = [row.split(b":") for row in data.splitlines()], line.split(b":")
+        with open(path, "rb") as file:
+            data = file.read()
+        rows, (name, _, own, *_) = [row.split(b":", 3) for row in data.splitlines()], line.split(b":")
         if not any(row[2:3] == [own] for row in rows):
             taken = any(row[0] == name for row in rows)
-            os.write(fd, (b"" if data.endswith(b"\n") or not data else b"\n") + (name + own if taken else name)
-                     + line[len(name):])
+            with open(path, "ab") as file:
+                file.write((b"" if data.endswith(b"\n") or not data else b"\n") + (name + own if taken else name)
+                           + line[len(name):])
 
 
 def _mounts_in(folder: str) -> Iterator[str]:

@@ -74,17 +74,17 @@ class Image:
         BadRequest for a name that the image hasn't.
         """
         asked, _, group = (user or self.config.user or "0").partition(":")
-        if asked in self.users:
-            uid, gid, home = self.users[asked]
-        elif asked.isdecimal() and asked.isascii() and len(asked) <= 10 and int(asked) <= _MOST_ID:
+        if _is_id(asked):  # before names: an image may have one that is a number, and root's
             found = [row for row in self.users.values() if row[0] == int(asked)]
             uid, gid, home = found[0] if found else (int(asked), 0, "/")
+        elif asked in self.users:
+            uid, gid, home = self.users[asked]
         else:
             raise BadRequest(f"the image has no user {asked!r:.80}")
-        if group in self.groups:
-            gid = self.groups[group]
-        elif group.isdecimal() and group.isascii() and len(group) <= 10 and int(group) <= _MOST_ID:
+        if _is_id(group):
             gid = int(group)
+        elif group in self.groups:
+            gid = self.groups[group]
         elif group:
             raise BadRequest(f"the image has no group {group!r:.80}")
         return uid, gid, home
@@ -123,7 +123,8 @@ def users_of(passwd: bytes) -> dict[str, tuple[int, int, str]]:
     found: dict[str, tuple[int, int, str]] = {}
     for line in passwd.split(b"\n"):
         fields = line.decode("utf-8", "replace").split(":")
-        if len(fields) >= 6 and len(found) < MOST_USERS and _is_id(fields[2]) and _is_id(fields[3]) and fields[0]:
+        if (len(fields) >= 6 and len(found) < MOST_USERS and _is_id(fields[2]) and _is_id(fields[3])
+                and fields[0].isprintable() and fields[0]):
             home = fields[5] if fields[5].startswith("/") and fields[5].isprintable() else "/"
             found.setdefault(fields[0][:64], (int(fields[2]), int(fields[3]), home[:1024]))
     return found
@@ -134,7 +135,8 @@ def groups_of(group: bytes) -> dict[str, int]:
     found: dict[str, int] = {}
     for line in group.split(b"\n"):
         fields = line.decode("utf-8", "replace").split(":")
-        if len(fields) >= 3 and len(found) < MOST_USERS and _is_id(fields[2]) and fields[0]:
+        if (len(fields) >= 3 and len(found) < MOST_USERS and _is_id(fields[2])
+                and fields[0].isprintable() and fields[0]):
             found.setdefault(fields[0][:64], int(fields[2]))
     return found
 

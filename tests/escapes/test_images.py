@@ -274,9 +274,9 @@ def test_c570_cannot_lead_an_agents_home_elsewhere(daemon: LiveDaemon, outside: 
         assert os.access(tmp_path / "link", os.W_OK)
     before = state(outside)
 
-    def opened(home: str) -> leeward.Sandbox:
+    def opened(home: str, image: str = "homes") -> leeward.Sandbox:
         monkeypatch.setenv("HOME", home)
-        return leeward.Sandbox(profile="agent", image="homes", socket=daemon.socket)
+        return leeward.Sandbox(profile="agent", image=image, socket=daemon.socket)
 
     for home in ("/up/home", "/data/7", "/data/7/home", "/file", "/file/home"):
         with pytest.raises(leeward.LeewardError, match="a link or a file of the image"), opened(home) as box:
@@ -284,3 +284,11 @@ def test_c570_cannot_lead_an_agents_home_elsewhere(daemon: LiveDaemon, outside: 
     with opened("/home/me") as box:
         assert "1000\n/home/me\n0\n" == box.shell("id -u; cd; pwd; ls -A | wc -l").stdout_text
     assert before == state(outside)
+
+    # Root by a number for a name; and files too long for a line, which an opening for writing would copy.
+    imported(Images(str(outside / "store")), oci(tmp_path / "numbers", [root.getvalue(), layer(
+        *(file(name, line.ljust(1 << 21, b"#")) for name, line in (
+            ("etc/passwd", b"1000:x:0:0::/root:/bin/sh\n"), ("etc/group", b"1000:x:0:\n"))))]), "numbers")
+    with opened("/home/me", "numbers") as box:
+        assert "1000\n1000\n" == box.shell("id -u; id -g").stdout_text
+        assert not {b"etc/passwd", b"etc/group"} & {row.path for row in UpperLayer(box, "/").rows()}

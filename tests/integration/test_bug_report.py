@@ -69,7 +69,7 @@ def test_without_a_daemon_the_rest_is_there(tmp_path: Path, away: dict[str, str]
     ('a = ["https://h/a@p", "https://u:p", "https://h\\p@h", "https://u:p h@h"]',
      'a = ["https://...", "https://...", "https://...", "https://..."]'),
     ('a = ["https://*.h:8443", "https://u@[fd6c::1]:80#p"]', 'a = ["https://*.h:8443", "https://...@[fd6c::1]:80/..."]'),
-    ("pool_size = 1", "pool_size = 1"),
+    ("pool_size = 1", "pool_size = 1"), (r'a = "https://h/\"s3cret"', 'a = "https://h/..."'),
 ])
 def test_what_is_hidden_of_a_configuration(line: str, shown: str) -> None:
     assert shown == hidden(line)

@@ -213,7 +213,7 @@ def test_commit_by_the_command_line(box: Opens, place: tuple[LiveDaemon, Images]
     there.shell("echo committed > /etc/motd")
     config = tmp_path / "config.toml"
     config.write_text(f'images_folder = "{place[1].folder}"\n')
-    assert b"A etc/motd\n" in place[0].run("image", "diff", there.id, "--config", str(config)).stdout
+    assert b"A etc/motd\n" == place[0].run("image", "diff", there.id, "--config", str(config)).stdout
     ran = place[0].run("image", "commit", there.id, "made", "--config", str(config))
 
     assert ran.stdout.startswith(b"made: 2 layers"), ran.stderr

@@ -57,8 +57,8 @@ def strip(names: Iterable[str] | None) -> None:
     order = dict(birth.ORDER)
     order["self-check"] = _nothing
     keep_runners = original("keeper.keep")
-    for name in ("runner.begins-in-c", "keeper.settles-in-c"):  # C takes no lock out
-        fill(name, lambda: False)
+    fill("runner.begins-in-c", lambda: False)  # C takes no lock out
+    fill("keeper.settles-in-c", lambda: False)
     if "namespaces" not in keep:
         left = Clone(0) if "mounts" not in keep else Clone.NEWNS | Clone.NEWPID
         fill("namespaces.runner", lambda: left)

@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from leeward.apps.agents.checks import check_package
 from leeward.apps.agents.state_files import own_folder
 from leeward.base.dataclass import dataclass
+from leeward.base.whole_files import write_whole
 from leeward.client.folder_size import SizeWatch, size_of
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
@@ -228,10 +229,7 @@ class Layers:
             names = _unpack(path, packages, sources, self._socket, said, self._reach(sources))
             _remove(os.path.join(path, _WORK))
             row = json.dumps({"folder": os.path.basename(path), "packages": names}).encode()
-            made = os.path.join(self._folder, f".{key}.json")
-            with open(made, "wb") as file:
-                file.write(row)
-            os.rename(made, os.path.join(self._folder, f"{key}.json"))
+            write_whole(os.path.join(self._folder, f"{key}.json"), row, lasting=False)
         except BaseException:
             _remove(path)
             raise

@@ -29,6 +29,8 @@ from leeward.spec.images import MOST_LAYERS, Image, layer_path
 from leeward.spec.profiles.image import COVERED
 
 _COVERED = {os.fsencode(path[1:]) for path in COVERED}
+#: What leeward makes, where the image hasn't it, with its mode: folders of each sandbox, and those above a mount.
+_OURS, _MODE = {b"tmp": 0o1777, b"workspace": 0o755, b"etc": 0o755}, {"folder": 0o755, "file": 0o444}
 
 
 def commit(box: Sandbox, store: Images, name: str, progress: ImportProgress) -> tuple[Image, Mapping[str, int]]:
@@ -44,7 +46,8 @@ def commit(box: Sandbox, store: Images, name: str, progress: ImportProgress) -> 
     if len(base.layers) == MOST_LAYERS:
         raise BadRequest(f"the image has {MOST_LAYERS} layers, all that one may have: import the merged root as a new one")
     changed = UpperLayer(box, "/")
-    rows = _rows(changed)
+    with closing(_merged(store, base)) as lower:
+        rows = _rows(box, lower)
     progress.total = sum(row.size for row in rows if row.type == "file")
     store.room(progress.total)
     contents = UpperContents(changed, [(row.path, row.size) for row in rows if row.type == "file"])
@@ -64,8 +67,8 @@ def commit(box: Sandbox, store: Images, name: str, progress: ImportProgress) -> 
 def diff(box: Sandbox, store: Images) -> Changes:
     """What *box* has changed of its image's root, as `Sandbox.diff` lists it; BadRequest as for `commit`."""
     _, base = _base(box, store)
-    with closing(MergedLayers([layer_path(store.folder, digest) for digest in base.layers])) as below:
-        return changes(_rows(UpperLayer(box, "/")), below)
+    with closing(_merged(store, base)) as below:
+        return changes(_rows(box, below), below)
 
 
 def _base(box: Sandbox, store: Images) -> tuple[str, Image]:
@@ -81,8 +84,32 @@ def _base(box: Sandbox, store: Images) -> tuple[str, Image]:
     return about["image"], base
 
 
-def _rows(changed: UpperLayer) -> list[UpperRow]:
-    return [row for row in changed.rows() if row.path not in _COVERED]
+def _merged(store: Images, base: Image) -> MergedLayers:
+    return MergedLayers([layer_path(store.folder, digest) for digest in base.layers])
+
+
+def _rows(box: Sandbox, below: MergedLayers) -> list[UpperRow]:
+    """What is changed over *below*, without what leeward has made and nothing has been put into."""
+    rows = [row for row in UpperLayer(box, "/").rows() if row.path not in _COVERED]
+    points = set[bytes]()
+    for mount in box.info().get("mounts", []):
+        point = os.fsencode(mount["target"]).strip(b"/")
+        while point:
+            points.add(point)
+            point = os.path.dirname(point)
+
+    def is_made(row: UpperRow) -> bool:
+        if row.path in _OURS:
+            return row.type == "folder" and row.mode == _OURS[row.path] and not row.hides
+        return (row.path in points and row.mode == _MODE.get(row.type) and not (row.type == "file" and row.size)
+                and below.look(row.path) is None)
+
+    holds = set[bytes]()  # folders in which something is
+    for row in sorted(rows, key=lambda row: row.path.count(b"/"), reverse=True):
+        if row.path in holds or not is_made(row):
+            holds.add(os.path.dirname(row.path))
+            holds.add(row.path)
+    return [row for row in rows if row.path in holds]
 
 
 def _unpacked() -> AbstractContextManager[Readable]:

@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from glob import glob
 
 from leeward._native.beneath import open_beneath, open_in_root
 from leeward.apps.images import packing, unpacking
@@ -29,6 +30,7 @@ from leeward.spec.images import Image, LayerRecord
 
 #: Bytes of /etc/passwd and /etc/group in an image that are read.
 _MOST_USERS = 1 << 20
+_PARTS = ("layers", "images", "names")
 _REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -157,6 +159,9 @@ class Images:
                         wanted |= set(images.read_image(_read(path) or b"").layers)
                         continue
                 os.unlink(path)
+            for part in _PARTS:  # what a killed process was writing: none has the lock
+                for path in glob(os.path.join(self.folder, part, ".*")):
+                    remove_tree(path)
             for digest in sorted({entry.split(".")[0] for entry in self._list("layers")} - wanted):
                 if is_held(images.layer_record_path(self.folder, digest)):
                     busy += 1
@@ -180,7 +185,7 @@ class Images:
     @contextlib.contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
         """A context in which no other process changes something; the kernel ends it with the process."""
-        for part in ("layers", "images", "names"):
+        for part in _PARTS:
             os.makedirs(os.path.join(self.folder, part), mode=0o700, exist_ok=True)
         os.chmod(self.folder, 0o700)
         fd = os.open(os.path.join(self.folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -12,7 +12,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from leeward.errors import BadRequest, LeewardError, Unsupported
 
@@ -22,8 +22,8 @@ PIECE = 1 << 20
 _FREE = 64 << 20
 #: Bytes of the headers of one member, and of those that stand for all members behind them, at most.
 _MOST_HEADERS, _MOST_GLOBAL = 1 << 20, 64 << 10
-#: Types of headers with records, and of all that have more behind them; a number that is none of a header's.
-_PAX, _WITH_MORE, _LONG_NUMBER = (b"x", b"g", b"X"), (b"x", b"g", b"X", b"L", b"K"), re.compile(rb"[0-9]{64}")
+#: Types of headers with records; a number that is none of a header's.
+_PAX, _LONG_NUMBER = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE), re.compile(rb"[0-9]{64}")
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -64,16 +64,27 @@ class _Headers:
 
     def __init__(self, file: Forward) -> None:
         self._file, self.left = file, _MOST_HEADERS
-        self._follows = b""  # the type of a header that the next bytes belong to
+        self._has_records = False  # the next bytes
+
+    def member(self) -> type[tarfile.TarInfo]:
+        """A class for tarfile, by which it says which of the blocks that it reads are headers: data may look like them."""
+        class Member(tarfile.TarInfo):
+            @classmethod
+            def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+                made = super().frombuf(buf, encoding, errors)
+                self._has_records = made.type in _PAX
+                return made
+
+        return Member
 
     def read(self, size: int) -> bytes:
         if not 0 <= size <= self.left:
             raise BadImage(f"a member of an archive has headers longer than {_MOST_HEADERS} bytes")
         self.left -= size
-        data, kind = self._file.read(size), self._follows
-        if kind in _PAX and not _is_pax(data):
+        data, has_records = self._file.read(size), self._has_records
+        self._has_records = False
+        if has_records and not _is_pax(data):
             raise BadImage("a member of an archive has an extended header that is broken")
-        self._follows = data[156:157] if not kind and len(data) == tarfile.BLOCKSIZE and data[156:157] in _WITH_MORE else b""
         return data
 
     def tell(self) -> int:
@@ -115,7 +126,8 @@ def as_archive(what: str) -> Iterator[None]:
 def members(file: Forward) -> Iterator[tarfile.TarInfo]:
     """The members of the archive that *file* has from where it is, which isn't kept in memory; within `as_archive`."""
     headers = _Headers(file)
-    archive = tarfile.TarFile(fileobj=headers, mode="r", encoding="utf-8", errors="surrogateescape")  # type: ignore[arg-type]  # what it calls
+    archive = tarfile.TarFile(fileobj=headers, mode="r", tarinfo=headers.member(), encoding="utf-8",  # type: ignore[arg-type]  # what it calls
+                              errors="surrogateescape")
     while (member := archive.next()) is not None:
         archive.members, headers.left = [], _MOST_HEADERS  # type: ignore[attr-defined]  # it keeps them all
         if sum(len(name) + len(value) for name, value in archive.pax_headers.items()) > _MOST_GLOBAL:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -72,6 +73,14 @@ def test_an_id_that_no_sandbox_can_have_is_no_user() -> None:
             IMAGE.identity(user)
     with pytest.raises(BadRequest, match="has no group"):
         IMAGE.identity(f"0:{2**31}")
+
+
+def test_a_number_is_no_name() -> None:
+    """An image's user may be called by another one's number, and be root; and a name may be no text."""
+    hostile = replace(IMAGE, users=users_of(b"1000:x:0:0::/root:\na\0b:x:5:5::/:\n"),
+                      groups=groups_of(b"1000:x:0:\na\0b:x:5:\n"))
+    assert (1000, 1000, "/") == hostile.identity("1000:1000")
+    assert hostile == read_image(write_image(hostile))
 
 
 def test_the_first_row_of_a_name_counts() -> None:

@@ -35,6 +35,7 @@ from leeward.apps.approvals.git.git_host import GitFailed, GitIntake
 from leeward.apps.approvals.requester import SOCKET, VARIABLE
 from leeward.apps.approvals.sync.changes import CollectedChanges
 from leeward.apps.approvals.sync.live_sync import LAST_S, LiveSync
+from leeward.base.whole_files import write_whole
 from leeward.client.mounts import WORKDIR
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
@@ -64,10 +65,7 @@ class BoxNotes:
 
     def write(self, sandbox: str, note: dict[str, Any]) -> None:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        path = self._path(sandbox)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(note, file)
-        os.replace(f"{path}.new", path)
+        write_whole(self._path(sandbox), json.dumps(note).encode(), lasting=False)
 
     def remove(self, sandbox: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import threading
 from typing import Any
 
 from leeward.apps.approvals.carrying.orders import EXEC_S, LONGEST_EXEC_S, is_profile
 from leeward.apps.approvals.queue.queue import ApprovalQueue
 from leeward.apps.approvals.queue.rules import check_mode
+from leeward.base.whole_files import write_whole
 from leeward.errors import BadRequest, brief
 
 FILE = "settings.json"
@@ -76,13 +76,5 @@ class ServiceSettings:
             return
         with self._lock:
             kept = {**self._kept, key: found}
-            temporary = f"{self._path}.{secrets.token_hex(8)}"
-            try:
-                with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
-                    json.dump(kept, file)
-                os.rename(temporary, self._path)
-            except OSError:
-                if os.path.exists(temporary):
-                    os.unlink(temporary)
-                raise
+            write_whole(self._path, json.dumps(kept).encode())
             self._kept = kept

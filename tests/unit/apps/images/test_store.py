@@ -99,10 +99,13 @@ def test_what_was_left_half_made_goes(tmp_path: Path, store: Images) -> None:
     half = Path(store.folder) / "layers" / "half"
     (half / "closed").mkdir(parents=True)
     (half / "closed").chmod(0)
+    record = Path(store.folder) / "images/.name.json.0123"
+    record.touch()
 
     store.prune()
 
     assert 1 == len(layers(store))
+    assert not record.exists()
 
 
 def test_the_room_is_bounded(tmp_path: Path, store: Images) -> None:

@@ -193,6 +193,18 @@ def test_extended_headers_that_take_time_are_refused(body: bytes, tmp_path: Path
         unpacked(head.tobuf(tarfile.USTAR_FORMAT) + body + bytes(-len(body) % 512) + layer(file("a")), tmp_path / "root")
 
 
+def test_data_that_looks_like_a_header_hides_none(tmp_path: Path) -> None:
+    """The block with a sparse file's holes, of which tarfile reads more than the list."""
+    looks = b"0\n".ljust(156, b"\0") + tarfile.GNUTYPE_LONGNAME + bytes(355)
+    sparse = layer((".wh.a", tarfile.REGTYPE, {"data": looks, "pax_headers": {
+        "GNU.sparse.major": "1", "GNU.sparse.minor": "0"}}))
+    head = tarfile.TarInfo("head")
+    head.type, head.size = tarfile.XHDTYPE, 100_352
+    data = sparse[:2048] + head.tobuf(tarfile.USTAR_FORMAT) + b"1" * head.size
+    with pytest.raises(BadImage, match="extended header that is broken"):
+        unpacked(data, tmp_path / "root")
+
+
 def test_a_ratio_is_refused(tmp_path: Path) -> None:
     """256 MiB of zeros in 256 KiB."""
     bomb = b"".join(gzip.compress(bytes(64 << 20)) for _ in range(4))
