@@ -117,7 +117,7 @@ class Settling:
     """
 
     def __init__(self, table: Table, aside: int, last: int, channel: Cell, ruleset: Cell | None, kept: Kept) -> None:
-        self.table, self._kept, self.over = table, kept, False
+        self.table, self._kept = table, kept
         steps, count = table.rows
         self.how = ffi.new("struct lw_settling *", {"steps": steps, "aside": aside, "last": last, "count": count})
         self.how.channel = table.address(channel)
@@ -126,18 +126,19 @@ class Settling:
 
     def serve(self, channel: int, flags: Clone | int) -> Born | KernelRefusal | None:
         """
-        In the zygote: make keepers in new namespaces for the daemon at *channel*, until it is gone: None. In a job as
-        `keep`; in a keeper a KernelRefusal if it couldn't settle, and `over` is set if it has served. Raises KernelRefusal if
-        *channel* broke. Linux 5.7.
+        In the zygote: make keepers in new namespaces for the daemon at *channel*, until it is gone: None. In a keeper and in
+        a job as `keep`; in a keeper that couldn't settle the KernelRefusal. Raises KernelRefusal if *channel* broke.
+        Linux 5.7.
         """
         kept = self._kept
         if kept.snapshot is not None:
             self.how.map = ffi.addressof(kept.snapshot.taken, "map")
         ret = lib.lw_make_keepers(channel, flags, self.how, kept.how, kept.paths, kept.born)
-        self.over = ret == lib.LW_OVER
-        if ret == lib.LW_UNSETTLED:
-            return refusal(self.table.steps[self.how.done], int(self.how.result))
-        return None if self.over else _kept_as(ret, kept)
+        if ret != lib.LW_UNSETTLED:
+            return _kept_as(ret, kept)
+        done, result = int(self.how.done), int(self.how.result)
+        return refusal(self.table.steps[done], result) if done < len(self.table.steps) else KernelRefusal(
+            "write", "tasks", -result)
 
     @property
     def channel(self) -> int:

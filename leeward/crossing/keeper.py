@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from leeward._native.job_pipes import Pipes
 from leeward._native.keeper_loop import Born, Kept, Settling, Way, keep
@@ -127,22 +128,35 @@ def main(channel: int, ways: Ways) -> None:
 
 
 def make_all(ways: Ways, whole: Settling, channel: int) -> None:
-    """In the zygote: make keepers, which settle by *whole*, for the daemon at *channel*. Returns when that is gone."""
-    why: KernelRefusal | None = None
+    """
+    In the zygote: make keepers, which settle by *whole*, for the daemon at *channel*. Returns, or raises KernelRefusal if
+    *channel* broke, in the zygote alone: however a keeper ends, its process exits.
+    """
+    zygote = os.getpid()
 
     def kept() -> Born | None:
-        nonlocal why
         got = whole.serve(channel, keepers_namespaces())
         if not isinstance(got, KernelRefusal):
             return got
-        why = got
+        _tell(whole.channel, got)
         return None
 
-    _serve(ways, kept)
-    if why is not None:
-        _tell(whole.channel, why)
-    if why is not None or whole.over:  # this is a keeper
+    try:
+        _serve(ways, kept)
+    except BaseException as error:
+        if os.getpid() == zygote:
+            raise
+        end(error)
+    if os.getpid() != zygote:
         os._exit(0)
+
+
+def end(error: BaseException) -> NoReturn:
+    """In a keeper: report an error of ours where the zygote's output goes, and exit."""
+    try:
+        os.write(2, f"leeward keeper: {type(error).__name__}: {error}\n".encode(errors="replace"))
+    finally:
+        os._exit(1)
 
 
 def _tell(channel: int, error: Exception) -> None:

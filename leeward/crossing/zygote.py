@@ -177,7 +177,7 @@ class KeeperSpawner:
         self._channel.send(control.Made(message.slot, pid), [pidfd])
 
     def _become_keeper(self, message: control.MakeKeeper, end: int, attach: list[int]) -> None:
-        """In the child: run the keeper. Never returns: however the keeper's code ends, its process exits."""
+        """In the child: run the keeper, as `keeper.make_all` does."""
         try:
             for fd in attach:
                 os.write(fd, b"0")
@@ -188,8 +188,8 @@ class KeeperSpawner:
             for fd in (end, *attach):
                 os.close(fd)
             keeper.main(keep, self._ways)
-        except BaseException as error:  # the last frame of this process: report the error and exit
-            os.write(2, f"leeward keeper {message.slot}: {type(error).__name__}: {error}\n".encode(errors="replace"))
+        except BaseException as error:  # the last frame of this process
+            keeper.end(error)
         finally:
             os._exit(1)
 

@@ -39,9 +39,9 @@ RUNNER = 6
 #: Needed to keep a runner open as a sandbox: four namespaces and its ruleset. If fewer connections than that would be
 #: left, there are no sandboxes.
 ENTRANCES, ROOMY = 5, 64
-#: What an idle live sandbox holds (run/live_runner.py): the channel, two pidfds, sockstat, the job pipe and the listener. And
+#: What an idle live sandbox holds (run/live_runner.py): the channel, two pidfds, sockstat and the listener. And
 #: what its processes need while they run: a pidfd, pipes and a group each.
-RESTING, PROCESSES = 6, 4
+RESTING, PROCESSES = 5, 4
 #: Sandboxes that may have all their descriptors at once, if there isn't room for all.
 LEAST_AWAKE, MOST_AWAKE = 4, 16
 #: The ptmx of a worker's devpts, where there are sandboxes.

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from integration.test_rehearsal import LOOK
-from kit.box import Box
+from kit.box import Box, begins_with
 from leeward.spec.outcome import Outcome
 from leeward.wire import control
 
@@ -105,3 +105,52 @@ def test_a_job_with_more_than_code(hurried: None, fields: dict[str, Any]) -> Non
 
     assert 0 == got.exit_code, got.stderr
     assert "a.txt" in got.stdout_text
+
+
+#: What a job can tell of its locks: of its process and its init, limits, mounts, ids, network and groups. Numbers of this
+#: run are left out.
+LOCKS_SEEN = """
+import ctypes, json, os, re, socket
+
+def tried(call, *arguments):
+    try:
+        return call(*arguments)
+    except OSError as error:
+        return error.errno
+
+def text(path):
+    got = tried(lambda: open(path).read())
+    return got if isinstance(got, int) else re.sub("leeward[-._0-9a-z/]*", "", got)
+
+libc = ctypes.CDLL(None, use_errno=True)
+status = "^(?:Umask|[UG]id|Groups|NSpid|Shd.*|Sig(?!Q).*|Cap.*|NoNewPrivs|Seccomp.*|Spec.*|THP.*|CoreDumping)"
+print(json.dumps({
+    "processes": [re.findall(f"{status}:.*$", text(f"/proc/{pid}/status"), re.MULTILINE) for pid in ("1", "self")],
+    "files": {path: text(path) for path in (
+        "/proc/self/limits", "/proc/self/uid_map", "/proc/self/gid_map", "/proc/self/setgroups", "/proc/self/cgroup",
+        "/proc/net/dev", "/.sealed", "/proc/1/mem")},
+    "mounts": [line.split()[4:] for line in open("/proc/self/mountinfo")],
+    "folders": {path: tried(os.listdir, path) for path in ("/", "/dev", "/etc", "/proc/sys", "/workspace", "/proc/self/ns")},
+    "prctl": [libc.prctl(number, 0, 0, 0, 0) for number in (3, 7, 21, 23, 27, 30, 39, 42)],
+    "ids": [os.getsid(0), os.getpgid(0), os.getpid(), os.getppid(), socket.gethostname(), len(os.sched_getaffinity(0))],
+    "refused": [tried(os.open, "/", os.O_TMPFILE | os.O_RDWR), tried(os.kill, 1, 9), tried(socket.sethostname, "other"),
+                tried(socket.socket, socket.AF_PACKET, socket.SOCK_RAW), tried(os.chroot, "/tmp"), tried(os.setuid, 0),
+                tried(socket.socket), sum(libc.inotify_init1(0) >= 0 for _ in range(200))],
+}))
+"""
+
+#: A zygote's beginning with which its keepers, or their runners, take their steps in Python.
+IN_PYTHON = "from leeward.crossing import keeper\nkeeper._settles_in_c = keeper._begins_in_c = lambda: False\n"
+
+
+def test_a_job_has_the_same_locks_however_its_keeper_and_its_runner_began(hurried: None) -> None:
+    """In C or in Python: what one of the two leaves out shows here."""
+    with Box() as box:
+        in_c = box.run(LOCKS_SEEN)
+    with begins_with(IN_PYTHON), Box() as box:
+        assert b"False True\n" == box.run(STACK).stdout
+        in_python = box.run(LOCKS_SEEN)
+
+    assert (b"", b"") == (in_c.stderr, in_python.stderr)
+    assert json.loads(in_python.stdout) == json.loads(in_c.stdout)
+    assert in_python.denied == in_c.denied

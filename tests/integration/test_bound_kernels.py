@@ -6,6 +6,8 @@ every other request to that kernel, of whatever connection, finds what it would 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 import leeward
+from integration.test_begin_early import LOCKS_SEEN
 from kit import reactors
 from kit.live_daemon import PATIENCE, LiveDaemon, held
 from kit.waiting import poll_until
@@ -260,6 +263,20 @@ def test_each_fresh_interpreter_has_nothing_of_the_last_one(daemon: LiveDaemon, 
     assert b"14\n" == bare.execute("print(len(open('f').read()))").stdout
     with bare._connections.one() as connection:
         assert [(0, False)] == [key[1:] for key, number in connection.seats.items() if number >= FIRST_SEAT]
+
+
+def test_a_fresh_interpreter_has_the_same_locks_on_the_fast_path_and_beside_it(daemon: LiveDaemon) -> None:
+    """Limits, too, which its sandbox has for itself. Only the numbers of processes differ."""
+    with leeward.Sandbox(socket=daemon.socket, descriptors=100) as box:
+        for _ in range(4):
+            assert b"1\n" == box.execute("print(1)").stdout
+        seen = [json.loads(re.sub(r"NSpid:.t[0-9]+", "", got.stdout_text)) for got in (
+            box.execute(LOCKS_SEEN), box.execute(LOCKS_SEEN), box.execute(LOCKS_SEEN, stdin=b"not by the fast path"))]
+    assert [100] * 3 == [int(re.findall(r"Max open files +(\d+)", each["files"]["/proc/self/limits"])[0]) for each in seen]
+    for each in seen:
+        each["ids"][:3] = []
+    assert seen[0] == seen[1] == seen[2]
+    daemon.idle()
 
 
 @pytest.mark.parametrize("end", ["import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"])

@@ -371,3 +371,81 @@ tell([*WAY, good], len(WAY))
             f"({steps}, 2); ({steps}, 2); ({steps}, 2); {steps + 2} 0",
             f"({steps + 1}, 2); ({steps + 1}, 2); ({steps + 1}, 2); {steps + 2} 0",
             f"({steps + 1}, 0); ({steps + 1}, 0); ({steps + 1}, 0); {steps + 1} 0"] == said.splitlines()
+
+
+#: `zygote(steps)` is the daemon's end of the channel of a zygote whose keepers settle by these steps, and its pid.
+ZYGOTE = PRELUDE + """
+from types import SimpleNamespace
+from leeward._native.keeper_loop import Settling
+from leeward.crossing import keeper
+
+def zygote(steps):
+    here, there = Channel.pair()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            here.close()
+            kept = Kept(NAMESPACES, filter=ALLOW_ALL, way=Table(WAY), ends=ENDS)
+            table = Table([*steps, returns(Call.FCNTL, keeper.CHANNEL, 1, 0, value=1)])
+            keeper.make_all(SimpleNamespace(kept=kept), Settling(table, 0, 0, keeper.CHANNEL, None, kept), there.fileno())
+            code = 0
+        finally:
+            os._exit(code)
+    there.close()
+    return here, pid
+
+def made(here, *attach):
+    end, far = Channel.pair()
+    here.send(control.MakeKeeper(7, False, len(attach)), [far.fileno(), *attach])
+    far.close()
+    message, (pidfd,) = here.receive()
+    assert 7 == message.slot
+    return end, pidfd
+
+def gone(pidfd):
+    return bool(select.select([pidfd], [], [], 60)[0])
+"""
+
+
+def test_a_keeper_that_serves_ends_with_its_channel():
+    """The zygote reaps it, has none of its descriptors, makes others, and ends with its own."""
+    said = program("""
+here, pid = zygote([])
+seen = []
+for count in (1, 3):
+    ends = [made(here) for _ in range(count)]
+    children = open(f"/proc/{pid}/task/{pid}/children")
+    print(len(children.read().split()))
+    for end_, pidfd in ends:
+        end_.close()
+        print(gone(pidfd))
+    while children.seek(0) == 0 and children.read():
+        pass
+    seen.append(len(os.listdir(f"/proc/{pid}/fd")))
+print(seen[0] == seen[1], end(here, pid))
+""", ZYGOTE)
+
+    assert ["1", "True", "3", "True", "True", "True", "True 0"] == said.splitlines()
+
+
+@pytest.mark.parametrize(("steps", "attach", "why"), [
+    pytest.param("[]", "os.open('/dev/null', os.O_RDONLY)", "write(tasks): EBADF", id="group"),
+    pytest.param("[returns(Call.CLOSE, 1000)]", "", "close(0x3e8): EBADF", id="step"),
+])
+def test_a_keeper_that_cannot_settle_says_which_call_failed(steps: str, attach: str, why: str):
+    """And exits, alone: the next one is asked of the same zygote."""
+    said = program(f"""
+here, pid = zygote({steps})
+for _ in range(2):
+    end_, pidfd = made(here, {attach})
+    message, _ = end_.receive()
+    print(message.number, message.layer, message.message)
+    print(end_.receive(), gone(pidfd))
+print(end(here, pid))
+""", ZYGOTE)
+
+    first, second, *rest = said.splitlines()
+    assert first.startswith(f"-1 mounts {why}"), first
+    assert "None True" == second
+    assert [first, second, "0"] == rest

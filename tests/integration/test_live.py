@@ -26,6 +26,7 @@ from kit.locks import LOCKS
 from kit.unclosed import close_garbage
 from leeward.daemon.run.launch import Command, Stdio
 from leeward.daemon.run.live_runner import MOST_PROCESSES, Full
+from leeward.daemon.run.runner import job_of
 from leeward.daemon.run.runner_states import ProcessState
 from leeward.errors import BadRequest, LeewardError
 from leeward.spec.limits import Limits
@@ -484,6 +485,49 @@ def test_a_process_that_signals_all_it_can_leaves_the_sandbox_open(live: Live) -
     assert "alive\n" == got.out
     assert 2 == got.err.count("not permitted"), got.err
     assert -signal.SIGKILL == other.end().code
+    assert "on\n" == live.shell("echo on").out
+    assert not live.lost
+
+
+#: What a process does to the first one and the init: signals, memory, limits of processor time, descriptors; each by number.
+REACH = """
+import ctypes, errno, os, resource
+libc = ctypes.CDLL(None, use_errno=True)
+CALLS = {"ptrace": (101, 117), "process_vm_readv": (310, 270), "pidfd_getfd": (438, 438)}
+def call(name, *arguments):
+    if libc.syscall(CALLS[name]["x86_64" != os.uname().machine], *arguments) < 0:
+        raise OSError(ctypes.get_errno(), "")
+for pid in (1, 2):
+    for attempt in (lambda: os.kill(pid, 9), lambda: os.kill(pid, 19), lambda: open(f"/proc/{pid}/mem", "r+b"),
+                    lambda: open(f"/proc/{pid}/maps").read(1), lambda: os.listdir(f"/proc/{pid}/fd"),
+                    lambda: call("ptrace", 16, pid, 0, 0), lambda: call("process_vm_readv", pid, 0, 0, 0, 0, 0),
+                    lambda: call("pidfd_getfd", os.pidfd_open(pid), 0, 0)):
+        try:
+            attempt()
+            print("reached", end=" ")
+        except OSError as error:
+            print(errno.errorcode[error.errno], end=" ")
+"""
+
+
+@pytest.mark.needs("landlock>=6")
+def test_the_first_process_of_a_sandbox_that_rests_keeps_no_memory_and_cannot_be_reached(live: Live) -> None:
+    """Also if somebody on the host stops and continues it: it waits for its end alone."""
+    first = job_of(live.runner.runner.pid)
+
+    def size() -> int:
+        return int(re.findall(r"^VmSize:\s*(\d+) kB$", Path(f"/proc/{first}/status").read_text(), re.MULTILINE)[0])
+
+    assert size() > 10_000  # control: an interpreter
+    live.runner.rest()
+    live.until(lambda: size() <= 5 * os.sysconf("SC_PAGE_SIZE") >> 10)
+    got = live.python(REACH)
+    for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGTERM, signal.SIGSEGV):
+        os.kill(first, number)
+    live.runner.rest()
+
+    assert {"EPERM", "EACCES"} == set(got.out.split()), got
+    assert 16 == len(got.out.split())
     assert "on\n" == live.shell("echo on").out
     assert not live.lost
 

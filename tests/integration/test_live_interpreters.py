@@ -48,6 +48,7 @@ def prepared(live: Live) -> Interpreter:
     live.runner.prepare()
     made, = live.runner.interpreters
     live.until(lambda: made.runner.state is RunnerState.ARMED)
+    live.runner.stir()  # a sandbox that rests lets it go
     return made
 
 
@@ -109,6 +110,20 @@ def test_a_job_of_the_fast_path_moves_if_its_interpreter_was_stopped(live: Live,
     report, = reports
     assert report.result is not None
     assert ("1\n", bool(number)) == (report.result.stdout_text, bool(moved))
+
+
+def test_a_job_of_the_fast_path_that_stops_itself_can_be_continued(live: Live) -> None:
+    """It has begun, so it has its time, as any job."""
+    made, reports = prepared(live), list[Report]()
+    job = Job(code=b"import os, signal; os.kill(os.getpid(), signal.SIGSTOP); print(1)")
+    os.write(made.runner.job, job_frame(job))
+    live.until(lambda: not made.waits())
+    live.runner.job_started(job, reports.append, lambda _: None, JobStart(1, job.code, made.number, 5, time.monotonic(), 0))
+    os.kill(made.runner.pid, signal.SIGCONT)
+    live.until(lambda: bool(reports) and not live.runner.processes)
+    report, = reports
+    assert report.result is not None
+    assert "1\n" == report.result.stdout_text
 
 
 def test_an_interpreter_waits_until_the_sandbox_rests(live: Live) -> None:

@@ -96,8 +96,11 @@ def test_descriptors_as_asked_for_in_each_way_of_running(daemon: LiveDaemon, ask
         kernel = box.kernel()
         kernel.execute("1")
         branch = kernel.fork()
+        for _ in range(4):  # then one waits, and is given to the fast path
+            assert box.execute("1").ok
         found = [client.execute(_OPENS, **code), client.execute(_OPENS, args=["not by the fast path"], **code),
-                 session.execute(_OPENS), session.execute(_OPENS), box.execute(_OPENS), kernel.execute(_OPENS),
+                 session.execute(_OPENS), session.execute(_OPENS), box.execute(_OPENS),
+                 box.execute(_OPENS, stdin=b"not by the fast path"), kernel.execute(_OPENS),
                  branch.execute(_OPENS), box.run(["python3", "-c", _OPENS]), box.terminal(["python3", "-c", _OPENS]).result()]
 
     assert [b"%d" % most] * len(found) == [got.stdout.splitlines()[0] for got in found]

@@ -6,10 +6,15 @@ Each test runs a short program of its own: what it changes would otherwise be py
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
+from mmap import PAGESIZE as PAGE
 
 import pytest
+
+from leeward._native.memfd import huge_pages, memory_file, seal
 
 PRELUDE = """
 import array, mmap, os, resource
@@ -57,6 +62,23 @@ print(own() == [*range(8), 9, 598, 599])
 """)
 
     assert "True 600 True True\nTrue\n" == said
+
+
+def test_huge_pages_are_made_where_a_memory_file_has_no_content_yet() -> None:
+    """What was there before stays, and there is none without the kernel's."""
+    huge = 2 << 20
+    file = memory_file("a test's")
+    try:
+        os.truncate(file, 3 * huge + PAGE)
+        os.pwrite(file, b"x", 1)
+        made = huge_pages(file, huge, 2 * huge + PAGE)
+        assert os.fstat(file).st_blocks * 512 >= (2 * huge if made else 2 * PAGE)
+        assert 3 * huge + PAGE == os.fstat(file).st_size
+        assert b"\0x" == os.pread(file, 3 * huge + PAGE, 0).rstrip(b"\0")
+        assert huge_pages(file, huge, PAGE)  # none fits
+        seal(file, fcntl.F_SEAL_WRITE)  # nothing has it mapped
+    finally:
+        os.close(file)
 
 
 @pytest.mark.needs("root")

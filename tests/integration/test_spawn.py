@@ -179,3 +179,38 @@ print(after[0] == before[0], after[1] - before[1] < 25)  # an allocator may map 
 """)
 
     assert "True True\n" == said
+
+
+def test_a_branch_has_no_parent_but_who_adopts_it():
+    """It leads a session, has its ends and says so; functions around a fork have run; no descriptor is left open."""
+    said = program("""
+import socket
+from leeward._native.spawn import branch
+ran = []
+os.register_at_fork(before=lambda: ran.append("before"), after_in_parent=lambda: ran.append("parent"),
+                    after_in_child=lambda: ran.append("child"))
+privileges.be_subreaper()
+door, far = socket.socketpair()
+pipes = [os.pipe() for _ in range(4)]
+ends = [far.fileno(), pipes[0][0], *(write for _, write in pipes[1:])]
+places = [60, 61, 62, 63, 64]
+for place in places:
+    os.dup2(0, place)
+before = os.listdir("/proc/self/fd")
+made = branch(ends, places, b"w")
+if not made:
+    more = [fd for fd in os.listdir("/proc/self/fd") if fd not in before]
+    inherited = [os.get_inheritable(place) for place in places]
+    os.write(62, repr((ran, os.getpid() == os.getsid(0) == threading.get_native_id(), inherited, more)).encode())
+    os._exit(7)
+print(door.recv(2), ran, [fd for fd in os.listdir("/proc/self/fd") if fd not in before])
+print(os.read(pipes[1][0], 500).decode())
+print(os.waitpid(made, 0) == (made, 7 << 8))
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    print("alone")
+""")
+
+    assert said.splitlines() == ["b'w' ['before', 'parent'] []",
+                                 "(['before', 'child'], True, [False, False, False, True, True], [])", "True", "alone"]

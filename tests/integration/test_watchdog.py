@@ -12,10 +12,13 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,7 +27,11 @@ from kit import features, reactors
 from kit.live_daemon import PATIENCE, LiveDaemon
 from kit.reactors import OPTIONS
 from kit.stalling import standing_still
+from kit.waiting import poll_until
 from leeward.daemon.pool.watchdog import Watchdog
+from leeward.daemon.run.runner import state_of
+from leeward.daemon.run.runner_states import ProcessState
+from leeward.daemon.run.verdict import Stop
 
 #: Seconds that the loop stands still, and that a job may run: it is late by the difference.
 STALL_S, LIMIT_S = 5.0 * features.SLOWER, 1.5 * features.SLOWER
@@ -196,6 +203,23 @@ def test_a_descriptor_that_passes_on_between_two_steps_is_not_signalled() -> Non
             process.wait()
         thread.stop()
         os.close(number)
+
+
+def test_branches_of_a_kernel_are_spared() -> None:
+    """Without groups they are below it; and they are others' kernels."""
+    code = "import os, signal\npid = os.fork()\npid and print(pid, flush=True)\nsignal.pause()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as kernel:
+        assert kernel.stdout is not None
+        branch, thread = int(kernel.stdout.readline()), watchdog()
+        process: Any = SimpleNamespace(state=ProcessState.RUNNING, host_pid=kernel.pid, group=None, spare=lambda: {branch},
+                                       runner=SimpleNamespace(pid=os.getpid()))
+        try:
+            poll_until(lambda: thread._end_process(process, Stop.TIME) and kernel.poll() is not None,
+                       "the thread takes a few steps each time, in which the kernel may not have stopped")
+            assert b"S" == state_of(branch)
+        finally:
+            os.kill(branch, signal.SIGKILL)
+            thread.stop()
 
 
 def test_foreign_processes_are_never_signalled(tmp_path: Path) -> None:

@@ -73,6 +73,23 @@ def job():
 kept = []
 spread(job, 10)
 """,
+    "touches 60 MiB in each of ten processes whose first thread has ended": """
+import threading
+def hold():
+    while b"Z" != open(f"/proc/self/task/{os.getpid()}/stat", "rb").read().rpartition(b")")[2].split()[0]:
+        select.select((), (), (), 0.001)
+    kept = b"x" * 60 * MIB
+    os.write(write, b"x")
+    select.select((), (), ())
+read, write = os.pipe()
+for _ in range(10):
+    if 0 == os.fork():
+        threading.Thread(target=hold).start()
+        libc.syscall(60 if "x86_64" == os.uname().machine else 93, 0)  # exit(2), of this thread
+os.close(write)
+for _ in range(10):
+    os.read(read, 1)
+""",
 }
 #: The one for which a limit is raised.
 (CODE,) = (name for name in TOUCH if "RLIMIT_DATA" in name)

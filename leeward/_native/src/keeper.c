@@ -470,21 +470,25 @@ static bool settle(struct lw_settling *settling)
 static int be_keeper(int channel, const struct lw_keeper_message *order, const int *fds, unsigned count,
 		     struct lw_settling *settling, struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born)
 {
-	settling->done = 0;
-	for (unsigned i = count - order->attach; i < count; i++)
-		if ((settling->result = raw(SYS_write, fds[i], (long)"0", 1, 0, 0)) < 0)
-			return LW_UNSETTLED;
+	int64_t joined = 0;
+
+	for (unsigned i = count - order->attach; i < count && joined >= 0; i++)
+		joined = raw(SYS_write, fds[i], (long)"0", 1, 0, 0);
 	close(channel);
 	/* A low number: the paths of Landlock's rules have those from landlock.HELD on. */
 	*settling->channel = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
 	close_all(fds, count);
+	if (joined < 0) {
+		settling->done = settling->count;
+		settling->result = joined;
+		return LW_UNSETTLED;
+	}
 	if (settling->map)
 		*settling->map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	if (!settle(settling))
 		return LW_UNSETTLED;
 	how->ruleset = settling->ruleset ? *settling->ruleset : -1;
-	const int ret = lw_keep(*settling->channel, how, ways, ret_born);
-	return ret ? ret : LW_OVER;
+	return lw_keep(*settling->channel, how, ways, ret_born);
 }
 
 static void wake(int number)
@@ -494,7 +498,7 @@ static void wake(int number)
 
 /* In the zygote, which has one thread: make keepers in new namespaces (*flags*, CLONE_NEW*) for the daemon, and reap them.
  * In bytecode a zygote wrote a hundred pages for each, of which that keeper then had the old ones for itself. Returns 0 in
- * the zygote when the daemon is gone, or -errno; in a keeper LW_UNSETTLED, LW_OVER or -errno; in a job 1, as lw_keep. */
+ * the zygote when the daemon is gone, or -errno; in a keeper LW_UNSETTLED, or as lw_keep; in a job 1. */
 int lw_make_keepers(int channel, uint64_t flags, struct lw_settling *settling, struct lw_runner *how,
 		    const struct lw_way *ways, struct lw_born *ret_born)
 {
@@ -514,6 +518,7 @@ int lw_make_keepers(int channel, uint64_t flags, struct lw_settling *settling, s
 		unsigned count;
 
 		const int ready = ppoll(&heard, 1, NULL, &before);
+		ret = ready < 0 && errno != EINTR ? -errno : 1;
 		while (waitpid(-1, NULL, WNOHANG) > 0)
 			;
 		if (ready <= 0)
@@ -532,12 +537,10 @@ int lw_make_keepers(int channel, uint64_t flags, struct lw_settling *settling, s
 			return be_keeper(channel, &order, fds, count, settling, how, ways, ret_born);
 		}
 		close_all(fds, count);
-		if (pid < 0)
-			say(channel, (struct lw_keeper_message){ .kind = LW_FAILED, .into = LW_KEEPER, .value = -pid,
-				.runner = order.runner }, NULL, 0);
-		else
-			say(channel, (struct lw_keeper_message){ .kind = LW_MADE, .value = pid, .runner = order.runner },
-			    &pidfd, 1);
+		const struct lw_keeper_message answer = { .kind = pid < 0 ? LW_FAILED : LW_MADE, .into = pid < 0 ? LW_KEEPER : 0,
+							  .value = pid < 0 ? -pid : pid, .runner = order.runner };
+		ret = say(channel, answer, &pidfd, pid > 0);
+		ret = ret < 0 ? ret : 1; /* the daemon would wait for this keeper for ever: it makes another zygote */
 		if (pidfd >= 0)
 			close(pidfd);
 	}
@@ -545,5 +548,5 @@ int lw_make_keepers(int channel, uint64_t flags, struct lw_settling *settling, s
 		;
 	sigaction(SIGCHLD, &usual, NULL);
 	sigprocmask(SIG_SETMASK, &before, NULL);
-	return ret;
+	return ret == -EPIPE ? 0 : ret;
 }

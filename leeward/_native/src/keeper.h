@@ -92,11 +92,11 @@ struct lw_settling {
 	const int32_t *ruleset; /* where they leave the ruleset of the inits; NULL: there is none */
 	int *map;              /* where the descriptor of its page map goes, for lw_snapshot_drop; or NULL */
 	uint32_t done;         /* written by a keeper that can't settle: how many steps had an allowed result */
-	int64_t result;        /* and the result of the next one */
+	int64_t result;        /* and the result of the next one; with all steps done, of joining its cgroups */
 };
 
-/* What lw_make_keepers returns in a keeper that can't settle, and in one whose daemon is gone. */
-enum { LW_UNSETTLED = 2, LW_OVER = 3 };
+/* What lw_make_keepers returns in a keeper that can't settle. */
+enum { LW_UNSETTLED = 2 };
 
 int lw_make_keepers(int channel, uint64_t flags, struct lw_settling *settling, struct lw_runner *how,
 		    const struct lw_way *ways, struct lw_born *ret_born);

@@ -299,26 +299,30 @@ class Interpreter:
         self._leaf.begin()
         self._check_ready()
 
-    def offer(self, fast_path: FastPath, client: ReplyAddress) -> None:
-        """Let the fast path have one that was made without callbacks, for the next job of *client*; see `Lease.offer`."""
+    def offer(self, fast_path: FastPath, client: ReplyAddress, limits: Limits) -> None:
+        """
+        Let the fast path have one that was made without callbacks, for the next job of *client*, which has *limits*; see
+        `Lease.offer`. They are set now, as by `Execution.start` for other jobs.
+        """
         runner = self.runner
         if runner.state is not RunnerState.ARMED or runner.variables or not self.waits():
             return
-        self._leaf.begin()
         try:
+            runner.limit(limits)
+            self._leaf.begin()
             offer = runner.offer(runner.out, runner.err)
-        except (LeewardError, OSError):  # a file of its group can't be opened
+        except (LeewardError, OSError):  # it is gone, or a file of its group can't be opened
             return
         if offer is not None and fast_path.offer(replace(offer, session=client.request, stream=client.fd, once=True), self):
             self.take_back = partial(fast_path.withdraw, self.number)
 
     def job_started(self, caller: Caller, fast_path: FastPath | None, start: JobStart) -> None:
-        """The fast path has given it the job of *caller*. One that was stopped since it was offered gets none."""
+        """The fast path has given it the job of *caller*. One that was stopped before it has read it gets none."""
         self.runner.happen(RunnerEvent.LEASED)
         execution = Execution(self._reactor, self.runner, self, caller, fast_path=fast_path)
         self.tenant, self.take_back = execution, execution.take_back
         execution.begin(start)
-        if not self.waits():
+        if not execution.taken and not self.waits():
             in_any_case(self.take_back, self.kill)
 
     def _birth_failed(self, _number: int, layer: str, text: str) -> None:

@@ -72,7 +72,8 @@ class Family:
             self._nest = of.leave_group()
 
     def _others(self, process: LiveProcess) -> frozenset[int]:
-        return frozenset(each.host_pid for each in self._members.values() if each is not process)
+        members = tuple(self._members.values())  # at once: the watchdog's thread asks, too
+        return frozenset(each.host_pid for each in members if each is not process)
 
     def left(self, process: LiveProcess) -> None:
         """Remove *process*, of which nothing is left."""

@@ -60,7 +60,7 @@ class Awake:
     """
     Which live sandboxes hold all their descriptors: those used in the last seconds, *most* of them (0: no bound).
 
-    An open sandbox holds some forty descriptors, and needs thirteen of them while it has no request. After QUIET_S, or
+    An open sandbox holds some forty descriptors, and needs twelve of them while it has no request. After QUIET_S, or
     displaced by others, it rests: its worker gives up its other runners and what only jobs need, and closes the files
     of the sandbox's groups. The next request opens these files again, which takes some 100 us.
     """
@@ -326,11 +326,11 @@ class LiveRunner:
                 self._spare = self.interpreter(None, lambda _layer, _text: None)
                 self._spare.armed = armed
 
-    def offer(self, client: ReplyAddress) -> None:
-        """Let the fast path have the interpreter that waits, if one does, for the next job of *client*."""
+    def offer(self, client: ReplyAddress, limits: Limits) -> None:
+        """Let the fast path have the interpreter that waits, if one does, for the next job of *client*, with *limits*."""
         fast_path = self._fast_path()
         if self._spare is not None and fast_path is not None and not self.over:
-            self._spare.offer(fast_path, client)
+            self._spare.offer(fast_path, client, limits)
 
     def withdraw(self) -> None:
         """Take back what `offer` has given."""
@@ -486,7 +486,7 @@ class LiveRunner:
             made.emptied()
 
     def escaped(self, process: LiveProcess) -> None:
-        self.end("a process that was to be killed forked faster than it could be")
+        self.end("a process that was to be killed forked faster than it could be, or was continued again and again")
 
     @property
     def interpreters(self) -> list[Interpreter]:

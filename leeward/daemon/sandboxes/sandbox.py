@@ -239,7 +239,7 @@ class LiveSandbox:
         def give() -> None:
             if (lasts() and self._place is not None and not self.held and self.state is State.OPEN and not self.facts.env
                     and self.facts.limits.output >= SHORT_OUTPUT and self.running < self.facts.limits.processes):
-                self._place.offer(client)
+                self._place.offer(client, self.facts.limits)
 
         self._next = give
         give()

@@ -22,16 +22,29 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from leeward.isolation.cgroup.group import kill
-from leeward.isolation.cgroup.watch import GONE, Key, children_of, fields_of, is_there, process, times_of
+from leeward.isolation.cgroup.watch import (
+    GONE,
+    Key,
+    children_of,
+    fields_of,
+    is_there,
+    pending_of,
+    process,
+    states_of,
+    times_of,
+)
 
-#: `Hunt` gives up on a tree that still grows after so many seconds, and in so many walks; and on one that doesn't, but
-#: hasn't stopped, after more seconds: on a busy machine a process waits until it can stop.
+#: `Hunt` gives up on a tree that still grows, or whose processes are continued, after so many seconds, and in so many walks;
+#: and on one that only hasn't stopped after more seconds, or when the walks have taken this thread's first figure of its
+#: processor time: on a busy machine a process waits until it can stop.
 _PATIENCE_S, _LEAST_WALKS, _SLOW_S = 1.0, 50, 20.0
 #: Seconds between two walks: after one that has found new processes, and at most after others.
 _STEP_S, _MOST_STEP_S = 0.001, 0.032
 
-#: Indices of fields in /proc/PID/stat, counted from the third field: state, parent, session, threads, start time.
-_STATE, _PARENT, _SESSION, _THREADS, _START = 0, 1, 3, 17, 19
+#: Indices of fields in /proc/PID/stat, counted from the third field: state, parent, session, flags, threads, start time.
+_STATE, _PARENT, _SESSION, _FLAGS, _THREADS, _START = 0, 1, 3, 6, 17, 19
+_PF_EXITING = 4  # linux/sched.h
+_DEAD, _STOPPED = (b"Z", b"X"), (b"T", b"t")
 
 
 def has_ended(pidfd: int) -> bool:
@@ -69,10 +82,19 @@ def family(init: int, root: int, spare: Collection[int] = ()) -> dict[Key, bytes
             if not (int(fields[_SESSION]) == root or (int(fields[_PARENT]) in ours and not is_root)):
                 continue
             ours.add(pid)
-            if fields[_STATE] not in (b"Z", b"X"):
-                found[pid, int(fields[_START])] = fields[_STATE]
+            state = _state_of(folder, fields)
+            if state not in _DEAD:
+                found[pid, int(fields[_START])] = state
             waiting += [(child, False) for child in children_of(folder, pid, int(fields[_THREADS]))]
     return found
+
+
+def _state_of(folder: int, fields: list[bytes]) -> bytes:
+    """The state of a process: where its first thread has ended before others, of one of those, stopped only if all are."""
+    state = fields[_STATE]
+    if state not in _DEAD or int(fields[_THREADS]) <= 1:
+        return state
+    return min(states_of(folder) - {*_DEAD}, key=_STOPPED.__contains__, default=state)
 
 
 def time_of(init: int, root: int, spare: Collection[int] = ()) -> float:
@@ -92,28 +114,32 @@ def is_left(init: int, root: int, spare: Collection[int] = ()) -> bool:
 class Hunt:
     """
     Ends a process and all its descendants, in steps, with `pause` seconds between them; `hopeless` if they fork faster than
-    they are stopped, or don't stop.
+    they are stopped, or don't stay stopped: another process of the sandbox can continue them again and again.
     """
 
     def __init__(self, init: int, root: int, spare: Callable[[], Collection[int]] = tuple) -> None:
         self._init, self._root, self._spare = init, root, spare
         self._since = time.monotonic()
-        self._grown = 0  # walks that have found new processes
+        self._grown = 0  # walks that have found new processes, or continued ones
+        self._spent = 0.0  # processor seconds of the walks
         self._stopping: set[Key] = set()  # processes that were sent SIGSTOP
         self.hopeless, self.pause = False, _STEP_S
 
     def step(self) -> bool:
         """Take one step of the walk. Returns whether it is over."""
+        began = time.thread_time()
         found = family(self._init, self._root, self._spare())
         running = [key for key, state in found.items() if not self._is_still(key, state)]
+        grows = not self._stopping.issuperset(running)
+        self._grown += grows or any(map(self._was_continued, running))
         for key in running:
             kill(key[0], partial(is_there, key), signal.SIGSTOP)
-        grows = not self._stopping.issuperset(running)
         self._stopping.update(running)
-        self._grown += grows
         self.pause = _STEP_S if grows else min(2 * self.pause, _MOST_STEP_S)
         late = time.monotonic() - self._since
-        self.hopeless = bool(running) and (late >= _SLOW_S or (self._grown >= _LEAST_WALKS and late >= _PATIENCE_S))
+        self._spent += time.thread_time() - began
+        self.hopeless = bool(running) and (late >= _SLOW_S or self._spent >= _PATIENCE_S or (
+            self._grown >= _LEAST_WALKS and late >= _PATIENCE_S))
         if running and not self.hopeless:
             return False
         for key in found:
@@ -122,4 +148,14 @@ class Hunt:
 
     def _is_still(self, key: Key, state: bytes) -> bool:
         """Whether the process is stopped, or waits and will then stop: after vfork a process waits for a stopped child."""
-        return state in (b"T", b"t") or (state == b"D" and key in self._stopping)
+        return state in _STOPPED or (state == b"D" and key in self._stopping)
+
+    def _was_continued(self, key: Key) -> bool:
+        """Whether the process runs although it was sent SIGSTOP, which waits no longer, and isn't about to end."""
+        if key not in self._stopping:
+            return False
+        with contextlib.suppress(*GONE), process(key[0]) as folder:
+            waits = pending_of(folder) & (1 << signal.SIGSTOP - 1 | 1 << signal.SIGKILL - 1)
+            fields = fields_of(folder)
+            return not waits and not (int(fields[_FLAGS]) & _PF_EXITING and int(fields[_THREADS]) <= 1)
+        return False

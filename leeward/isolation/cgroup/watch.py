@@ -39,6 +39,8 @@ that is in no resident set.
 from __future__ import annotations
 
 import contextlib
+import functools
+import operator
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -236,7 +238,7 @@ def _sample(folder: int, pid: int, parent: Key | None, stat: list[bytes], *, bes
     spent = _processor_time(pid, stat)
     for _ in range(_TRIES):
         before = _faults(stat)
-        resident, tables, shared = _memory(folder)
+        resident, tables, shared = _memory(folder, int(stat[17]))
         stat = fields_of(folder)
         if before == _faults(stat):
             break
@@ -248,10 +250,13 @@ def _faults(stat: list[bytes]) -> int:
     return int(stat[7]) + int(stat[9])
 
 
-def _memory(folder: int) -> tuple[int, int, int]:
+def _memory(folder: int, tasks: int) -> tuple[int, int, int]:
     """The bytes of a process's anonymous memory with swap, of its page tables, and of the files in memory that it maps."""
     resident = tables = shared = 0
-    for line in _read(folder, "status").splitlines():
+    status = _read(folder, "status")
+    if tasks > 1 and b"\nRssAnon:" not in status:  # its first thread has ended, and tells of no memory
+        status = next((each for each in _of_threads(folder, "status") if b"\nRssAnon:" in each), status)
+    for line in status.splitlines():
         name, _, value = line.partition(b":")
         if name in (b"RssAnon", b"VmSwap"):
             resident += int(value.split()[0]) << 10
@@ -301,6 +306,12 @@ def fields_of(folder: int) -> list[bytes]:
     return _read(folder, "stat").rpartition(b")")[2].split()
 
 
+def pending_of(folder: int) -> int:
+    """The signals that wait for a process or its first thread; bit 0 is signal 1."""
+    rows = (line.split() for line in _read(folder, "status").splitlines() if line.startswith((b"SigPnd:", b"ShdPnd:")))
+    return functools.reduce(operator.or_, (int(mask, 16) for _, mask in rows), 0)
+
+
 def children_of(folder: int, pid: int, tasks: int = 1) -> list[int]:
     """The children of all threads of *pid*, which the kernel lists by the thread that forked them."""
     if tasks == 1:
@@ -324,6 +335,18 @@ def _threads(folder: int) -> list[str]:
         return os.listdir(tasks)
     finally:
         os.close(tasks)
+
+
+def states_of(folder: int) -> set[bytes]:
+    """The states of a process's threads."""
+    return {each.rpartition(b")")[2].split()[0] for each in _of_threads(folder, "stat")}
+
+
+def _of_threads(folder: int, name: str) -> Iterator[bytes]:
+    """The contents of that file of each thread."""
+    for thread in _threads(folder):
+        with contextlib.suppress(*GONE):
+            yield _read(folder, f"task/{thread}/{name}")
 
 
 def _read(folder: int, name: str) -> bytes:
