@@ -62,9 +62,9 @@ def test_the_value_is_the_last_expressions(code: str, value: str | None) -> None
 
 
 @pytest.mark.parametrize("line", [
-    "print('x')\n", "a + 1", "(b := a)", "b := a", "a, 2", "*a, 2", "await a", "[x async for x in a]", "lambda: 0", "-1", "'a'",
-    "a == 1", "a = 1", "a += 1", "a;", "import os", "pass", "f(", "f(x for x in a, 1)", "a = !ls", "1 is 1", "b = 1if a else 2",
-    "print('\\d')", "a # b", "yield a", "'\xe4'", "(1)(2)",
+    "print('x')\n", "a + 1", "(b := a)", "b := a", "a, 2", "*a, 2", "await a", "[x async for x in a]", "lambda: 0", "-1",
+    "a == 1", "a = 1", "a += 1", "a;", "import os", "pass", "f(", "f(x for x in a, 1)", "a = !ls", "1 is 1",
+    "'a'", "b = 1if a else 2", "print('\\d')", "a # b", "yield a", "'\xe4'", "(1)(2)",
 ])
 def test_a_line_is_compiled_alone_as_with_a_tree(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled() -> tuple[object, list[str]]:
