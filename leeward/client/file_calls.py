@@ -285,37 +285,39 @@ def write_many(files: Mapping[P, bytes | bytearray | memoryview | str], *, mode:
     if mode is not None and not 0 <= mode <= 0o777:
         raise ValueError(f"mode has permission bits alone, not {mode:o}")
     errors: dict[P, Exception] = {}
-    batch: list[tuple[P, bytes]] = []
+    batch: list[P] = []
+    pieces: list[bytes] = []
     size = filled = 0
     for path, data in files.items():
-        content = data.encode() if isinstance(data, str) else memoryview(data).cast("B")
+        content = data.encode() if isinstance(data, str) else data if isinstance(data, bytes) else memoryview(data).cast("B")
         name = raw(path)
         one = HEAD.size + len(name) + len(content)
         if batch and (filled + one > CHUNK or len(batch) == MAX_ROWS):
-            yield from _send(batch, errors)
-            batch, filled = [], 0
+            yield from _send(batch, pieces, errors)
+            batch, pieces, filled = [], [], 0
         if one > CHUNK:
             try:
                 yield from write(path, content, mode=mode)
             except OSError as error:
                 errors[path] = error
         else:
-            batch.append((path, file_of(name, -1 if mode is None else mode, content)))
+            batch.append(path)
+            pieces += file_of(name, -1 if mode is None else mode, bytes(content))
             filled += one
         size += len(content)
     if batch:
-        yield from _send(batch, errors)
+        yield from _send(batch, pieces, errors)
     if errors:
         raise FilesFailed(errors, {})
     return size
 
 
-def _send(batch: list[tuple[P, bytes]], errors: dict[P, Exception]) -> Call[None]:
-    failed = (yield "file_write_many", {"data": b"".join(one for _, one in batch)})["failed"]
+def _send(batch: list[P], pieces: list[bytes], errors: dict[P, Exception]) -> Call[None]:
+    failed = (yield "file_write_many", {"data": b"".join(pieces)})["failed"]
     for number, errno_, why in failed:
         if number >= len(batch):
             raise PeerError("a file call's answer: it is about a file that wasn't sent")
-        path = batch[number][0]
+        path = batch[number]
         errors[path] = failed_with(errno_, why, raw(path))
 
 

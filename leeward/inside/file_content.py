@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from leeward.inside import answer
@@ -40,10 +40,9 @@ def regular(there: os.stat_result) -> None:
     Raises:
         OSError: not a regular file.
     """
-    if stat.S_ISDIR(there.st_mode):
-        raise failed(errno.EISDIR)
-    if not stat.S_ISREG(there.st_mode):
-        raise failed(errno.EINVAL, "not a regular file")
+    if stat.S_ISREG(there.st_mode):
+        return
+    raise failed(errno.EISDIR) if stat.S_ISDIR(there.st_mode) else failed(errno.EINVAL, "not a regular file")
 
 
 def opened(path: bytes, flags: int = os.O_RDONLY) -> tuple[int, os.stat_result]:
@@ -59,13 +58,18 @@ def opened(path: bytes, flags: int = os.O_RDONLY) -> tuple[int, os.stat_result]:
     return fd, there
 
 
-@contextlib.contextmanager
-def dropped_on_error(one: FileReading | FileWriting) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        one.drop()
-        raise
+class _DroppedOnError:
+    """A file that is dropped if what is done with it fails. No generator, which takes ten times as long."""
+
+    def drop(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> None:
+        """As usual."""
+
+    def __exit__(self, kind: object, _error: object, _trace: object) -> None:
+        if kind is not None:
+            self.drop()
 
 
 def time_of(there: os.stat_result) -> int:
@@ -73,14 +77,13 @@ def time_of(there: os.stat_result) -> int:
     return min(max(0, there.st_mtime_ns), MAX_TIME)
 
 
-class FileReading:
+class FileReading(_DroppedOnError):
     """A file that is read in pieces, up to the size that it had at first. *first* and *last*: as in the request."""
 
     def __init__(self, path: bytes, first: int = 0, last: int = 0) -> None:
-        self.fd, there = opened(path)
-        self.begin, self.end = 0, there.st_size
-        self.mode, self.time = stat.S_IMODE(there.st_mode), time_of(there)
-        with dropped_on_error(self):
+        self.fd, self.there = opened(path)
+        self.begin, self.end = 0, self.there.st_size
+        with self:
             if not self.end:
                 self.end = self._unsized()
             if first or last:
@@ -131,23 +134,24 @@ def _nth(chunk: bytes, count: int) -> int:
     return at
 
 
-class FileWriting:
+class FileWriting(_DroppedOnError):
     """
     A file that is written in pieces under another name. If *new*, its path must not exist. *mode* -1 keeps that of the
-    file that is replaced, *time* -1 is now.
+    file that is replaced, *time* -1 is now. The other name has the *word*, a random one by default.
     """
 
-    def __init__(self, path: bytes, *, new: bool = False, mode: int = -1, time: int = -1) -> None:
+    def __init__(self, path: bytes, *, new: bool = False, mode: int = -1, time: int = -1, word: bytes = b"") -> None:
         self._new, self._time = new, time
         self.size = 0
         before, self.path = _in_place(path, new)
-        folder, name = os.path.split(self.path)
+        folder = self.path[:self.path.rfind(b"/") + 1]
+        name = self.path[len(folder):]
         if name in (b"", b".", b".."):
             raise failed(errno.EISDIR)
         if mode < 0 and before is not None:
             mode = before.st_mode
         self._mode = mode & 0o777 if mode >= 0 else -1  # what open(2) makes of 0666
-        self._beside = os.path.join(folder, b".leeward-%s.tmp" % os.urandom(8).hex().encode())
+        self._beside = b"%b.leeward-%b.tmp" % (folder, word or os.urandom(8).hex().encode())
         self.fd = self._made(folder)
 
     def _made(self, folder: bytes) -> int:
@@ -159,14 +163,14 @@ class FileWriting:
         return os.open(self._beside, flags, mode)
 
     def put(self, offset: int, data: bytes | memoryview) -> None:
-        view = memoryview(data)
-        while view:
-            count = os.pwrite(self.fd, view, offset)
-            view, offset = view[count:], offset + count
-        self.size = max(self.size, offset)
+        while data:
+            count = os.pwrite(self.fd, data, offset)
+            data, offset = memoryview(data)[count:], offset + count
+        if offset > self.size:
+            self.size = offset
 
     def finish(self) -> None:
-        with dropped_on_error(self):
+        with self:
             if self._mode >= 0:
                 os.fchmod(self.fd, self._mode)
             if self._time >= 0:
@@ -239,12 +243,13 @@ class Handles:
 def read(call: Fields, handles: Handles) -> dict[str, Any]:
     number = call["handle"]
     one = handles.take(number) if number else FileReading(call["path"], call["first"], call["last"])
-    with dropped_on_error(one):
+    with one:
         if not isinstance(one, FileReading):
             raise failed(errno.EBADF)
         data = one.take(call["offset"], call["size"])
     at = max(call["offset"], one.begin)
-    told = {"data": data, "at": at, "end": one.end, "mode": one.mode, "time": one.time}
+    told = {"data": data, "at": at, "end": one.end, "mode": stat.S_IMODE(one.there.st_mode),
+            "time": time_of(one.there)}
     if at + len(data) >= one.end:
         one.drop()
         return {**told, "handle": 0}
@@ -257,7 +262,7 @@ def write(call: Fields, handles: Handles) -> dict[str, Any]:
     number = call["handle"]
     one = handles.take(number) if number else FileWriting(call["path"], new=call["new"], mode=call["mode"],
                                                       time=call["time"])
-    with dropped_on_error(one):
+    with one:
         if not isinstance(one, FileWriting):
             raise failed(errno.EBADF)
         one.put(call["offset"], call["data"])
@@ -272,12 +277,13 @@ def write(call: Fields, handles: Handles) -> dict[str, Any]:
 def write_many(data: bytes, told: Told) -> list[list[Any]]:
     """Write the files of a batch. Returns the number, errno and reason of each that couldn't be written."""
     wrong: list[list[Any]] = []
+    word = os.urandom(8).hex().encode()
     for number, (path, mode, content) in enumerate(files_in(data)):
         if number >= MAX_ROWS:
             raise ValueError(f"a batch has {MAX_ROWS} files at most")
         try:
-            one = FileWriting(path, mode=mode)
-            with dropped_on_error(one):
+            one = FileWriting(path, mode=mode, word=b"%b%d" % (word, number))
+            with one:
                 one.put(0, content)
             one.finish()
         except TimeoutError:  # of the whole call
@@ -293,7 +299,7 @@ def read_many(paths: bytes, told: Told) -> bytes:
     for path in paths.split(b"\0", MAX_ROWS)[:-1]:
         try:
             one = FileReading(path)
-            with dropped_on_error(one):
+            with one:
                 size = one.end - one.begin
                 content = one.take(0, size) if size <= left - FOUND.size else None
             one.drop()
@@ -348,7 +354,7 @@ def edit(call: Fields) -> dict[str, Any]:
     if content.find(old, at + 1) >= 0:
         return {"found": max(2, content.count(old))}
     one = FileWriting(path)
-    with dropped_on_error(one):
+    with one:
         one.put(0, content[:at])
         one.put(at, call["new"])
         one.put(at + len(call["new"]), content[at + len(old):])

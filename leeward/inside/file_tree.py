@@ -18,7 +18,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from leeward.inside.file_content import FileWriting, dropped_on_error, failed, opened, time_of
+from leeward.inside.file_content import FileWriting, failed, opened, time_of
 from leeward.wire.file_answers import CHUNK, MAX_LINE, MAX_PATH, MAX_ROW_BYTES, MAX_ROWS
 
 #: Entries that one call reads, at most.
@@ -199,7 +199,7 @@ def _copy_file(path: bytes, to: bytes) -> None:
     fd, there = opened(path)
     try:
         one = FileWriting(to, mode=stat.S_IMODE(there.st_mode), time=time_of(there))
-        with dropped_on_error(one):
+        with one:
             while one.size < there.st_size and (data := os.read(fd, min(CHUNK, there.st_size - one.size))):
                 one.put(one.size, data)
         one.finish()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import NoReturn
 
 #: Bytes of the path; permission bits, or -1 to keep them; bytes of the content.
 HEAD = struct.Struct(">HhI")
@@ -18,18 +19,21 @@ HEAD = struct.Struct(">HhI")
 FOUND = struct.Struct(">HI")
 
 
-def file_of(path: bytes, mode: int, content: bytes | memoryview) -> bytes:
-    return b"".join((HEAD.pack(len(path), mode, len(content)), path, content))
+def file_of(path: bytes, mode: int, content: bytes) -> tuple[bytes, bytes, bytes]:
+    """In pieces."""
+    return HEAD.pack(len(path), mode, len(content)), path, content
 
 
 def files_in(data: bytes) -> Iterator[tuple[bytes, int, memoryview]]:
     """Path, mode and content of each file; whoever stops early has had whole ones."""
-    view, at = memoryview(data), 0
-    while at < len(data):
+    view, at, end = memoryview(data), 0, len(data)
+    while at < end:
         begin = at + HEAD.size
-        length, mode, size = HEAD.unpack(_piece(view, at, begin))
+        length, mode, size = HEAD.unpack_from(data, at) if begin <= end else _cut()
         at = begin + length + size
-        yield bytes(_piece(view, begin, begin + length)), mode, _piece(view, begin + length, at)
+        if at > end:
+            _cut()
+        yield data[begin:begin + length], mode, view[begin + length:at]
 
 
 def found_of(errno: int, content: bytes) -> bytes:
@@ -38,15 +42,15 @@ def found_of(errno: int, content: bytes) -> bytes:
 
 def found_in(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Of each file that was asked for: the errno and the content, or why there is none."""
-    view, at = memoryview(data), 0
-    while at < len(data):
+    at, end = 0, len(data)
+    while at < end:
         begin = at + FOUND.size
-        errno, size = FOUND.unpack(_piece(view, at, begin))
+        errno, size = FOUND.unpack_from(data, at) if begin <= end else _cut()
         at = begin + size
-        yield errno, bytes(_piece(view, begin, at))
+        if at > end:
+            _cut()
+        yield errno, data[begin:at]
 
 
-def _piece(view: memoryview, begin: int, end: int) -> memoryview:
-    if end > len(view):
-        raise ValueError("a batch of files is cut short")
-    return view[begin:end]
+def _cut() -> NoReturn:
+    raise ValueError("a batch of files is cut short")

@@ -7,8 +7,10 @@ import ast
 import base64
 import builtins
 import inspect
+import re
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,27 @@ def test_the_value_is_the_last_expressions(code: str, value: str | None) -> None
 
     assert value == got.value
     assert ([] if value is None else [{"text/plain": value}]) == got.results
+
+
+@pytest.mark.parametrize("line", [
+    "print('x')\n", "a + 1", "(b := a)", "b := a", "a, 2", "*a, 2", "await a", "[x async for x in a]", "lambda: 0", "-1",
+    "a == 1", "a = 1", "a += 1", "a;", "import os", "pass", "f(", "f(x for x in a, 1)", "a = !ls", "1 is 1",
+    "'a'", "b = 1if a else 2", "print('\\d')", "a # b", "yield a", "'\xe4'", "(1)(2)",
+])
+def test_a_line_is_compiled_alone_as_with_a_tree(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled() -> tuple[object, list[str]]:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            try:
+                last = showing._compiled(line.encode(), "<job>")[-1]
+            except SyntaxError as error:
+                return (error.args, getattr(error, "__notes__", None)), [str(each.message) for each in warned]
+        return (last.co_code, last.co_flags, last.co_names, [*last.co_positions()]), [str(each.message) for each in warned]
+
+    alone = compiled()
+    monkeypatch.setattr(showing, "_LINE", re.compile(rb"(?!)"))
+
+    assert compiled() == alone
 
 
 def test_tasks_go_on_where_something_is_awaited() -> None:

@@ -12,7 +12,7 @@ from leeward.wire.file_batches import file_of, files_in, found_in, found_of
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=9), st.integers(-1, 0o777), st.binary(max_size=9)), max_size=4))
 def test_files_are_told_apart(files: list[tuple[bytes, int, bytes]]) -> None:
     assert files == [(path, mode, bytes(content)) for path, mode, content in files_in(b"".join(
-        file_of(*one) for one in files))]
+        piece for one in files for piece in file_of(*one)))]
 
 
 @given(st.lists(st.tuples(st.integers(0, 4095), st.binary(max_size=9)), max_size=4))
@@ -31,7 +31,7 @@ def test_any_bytes_are_whole_ones_or_refused(data: bytes) -> None:
 
 def test_what_is_cut_is_refused() -> None:
     """At any byte, after the whole ones before it."""
-    whole = file_of(b"a", -1, b"12")
+    whole = b"".join(file_of(b"a", -1, b"12"))
     for end in range(1, len(whole)):
         files = files_in(whole + whole[:end])
         path, mode, content = next(files)
