@@ -340,10 +340,10 @@ class Control(Target):
     """What zygote, keepers and newborn runners say, and the plans that they are given."""
 
     starts = tuple(control.encode(message) for message in (
-        control.MakeKeeper(1, True, 2), control.Made(3, 4), control.Mapped(), control.Locked(),
-        control.Ready({"landlock": "abi 4", "seccomp": "x"}), control.Failed(5, "mounts", "no")))
+        control.Mapped(), control.Locked(), control.Ready({"landlock": "abi 4", "seccomp": "x"}),
+        control.Failed(5, "mounts", "no")))
     fixed = tuple(control._FIXED.pack(control._MARK, kind, into, 1, value, 7, 5000, 3, 4, 5, 6, 8)
-                  for kind in range(1, 9) for into in (0, 5, 32) for value in (-1, 0, 2))
+                  for kind in control._Tag for into in (0, 5, 32) for value in (-1, 0, 2))
     plan = records.pack(ZygotePlan(import_path=("/x",), preload=("json",), bare=False,
                                    executable="/usr/bin/python3", environment=(("A", "b"),), rehearse=True, warm=True))
 
@@ -358,7 +358,8 @@ class Control(Target):
         taken = False
         try:
             assert type(control.decode(data)) in (
-                *control.KINDS, control.Arm, control.Armed, control.Ended, control.Start, control.Started,
+                *control.KINDS, control.MakeKeeper, control.Made,
+                control.Arm, control.Armed, control.Ended, control.Start, control.Started,
                 control.Unstarted, control.Exited)
             taken = True
         except PeerError:

@@ -18,7 +18,7 @@ from leeward_cli.options import UsageError
 
 NOTHING: dict[str, Any] = {
     "path": ".", "arguments": (), "socket": None, "debug": False, "overlay": False, "applied": None, "approved": False,
-    "profile": "", "rebuild": False, "unrestricted_network": False, "dump_network_access": None, "libraries": (),
+    "profile": "", "image": "", "rebuild": False, "unrestricted_network": False, "dump_network_access": None, "libraries": (),
     "ports": (), "persist": False,
     "egress": "", "trust_project": False, "timeout": None, "memory": "", "terminal": None, "raw": False}
 
