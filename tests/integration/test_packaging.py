@@ -110,7 +110,7 @@ def test_an_ordinary_user_can_import_the_installed_package(ordinary_user, user_i
 def test_dev_lists_its_tasks(tmp_path):
     listed = subprocess.run([ROOT / "dev"], capture_output=True, text=True, check=True, cwd=tmp_path)
 
-    assert {"setup", "demo", "test", "lint", "bench", "figures", "docs", "vm", "fuzz", "build", "emulate", "deb",
+    assert {"setup", "demo", "test", "lint", "bench", "figures", "suites", "docs", "vm", "fuzz", "build", "emulate", "deb",
             "generate", "lines", "hook", "release", "pictures", "npm", "recording", "image"} == {
         line.split()[1] for line in listed.stdout.splitlines() if line.startswith("./dev ")}
 
