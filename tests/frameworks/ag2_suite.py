@@ -49,7 +49,7 @@ async def test_a_cancelled_program_is_killed(environment: LeewardAg2Environment)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert "0\n" == (await environment.exec(["sh", "-c", "pgrep -c sleep || :"])).output
+    assert "0\n" == (await environment.exec(["sh", "-c", "pgrep -c -r S sleep || :"])).output  # S: no killed one
 
 
 async def test_the_end(environment: LeewardAg2Environment) -> None:

@@ -42,7 +42,7 @@ async def test_a_cancelled_line_is_killed(shell: LeewardShell) -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert "0\n" == (await shell.run("pgrep -c sleep || :")).stdout
+    assert "0\n" == (await shell.run("pgrep -c -r S sleep || :")).stdout  # S: no killed one
 
 
 async def test_the_end(shell: LeewardShell) -> None:

@@ -49,7 +49,7 @@ async def test_a_cancelled_run_is_killed(executor: LeewardCodeExecutor) -> None:
     token.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert "0" == (await ran(executor, ("sh", "pgrep -c sleep || :"))).output
+    assert "0" == (await ran(executor, ("sh", "pgrep -c -r S sleep || :"))).output  # S: no killed one
 
 
 async def test_the_end(executor: LeewardCodeExecutor) -> None:

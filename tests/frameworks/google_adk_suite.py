@@ -50,7 +50,7 @@ async def test_a_cancelled_command_is_killed(environment: LeewardAdkEnvironment)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert "0\n" == (await environment.execute("pgrep -c sleep || :")).stdout
+    assert "0\n" == (await environment.execute("pgrep -c -r S sleep || :")).stdout  # S: no killed one
 
 
 async def test_the_end(environment: LeewardAdkEnvironment) -> None:

@@ -37,7 +37,7 @@ async def test_a_cancelled_command_is_killed(sandbox_env: LeewardSandboxEnvironm
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert "0\n" == (await sandbox_env.exec(["pgrep", "-c", "sleep"])).stdout
+    assert "0\n" == (await sandbox_env.exec(["pgrep", "-c", "-r", "S", "sleep"])).stdout  # S: no killed one
 
 
 async def test_a_sandbox_that_has_ended_is_unavailable(sandbox_env: LeewardSandboxEnvironment) -> None:

@@ -87,4 +87,4 @@ async def test_a_cancelled_command_is_killed(provider: LeewardProvider, handle: 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert "0\n" == (await provider.exec(handle, "pgrep -c sleep || :")).stdout
+    assert "0\n" == (await provider.exec(handle, "pgrep -c -r S sleep || :")).stdout  # S: no killed one

@@ -94,7 +94,7 @@ def test_a_cancelled_command_is_killed() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert b"0\n" == (await session.exec("pgrep -c sleep || :")).stdout
+        assert b"0\n" == (await session.exec("pgrep -c -r S sleep || :")).stdout  # S: no killed one
         await client.delete(session)
     run(go())
 

@@ -74,7 +74,7 @@ async def test_a_cancelled_command_is_killed(box: LeewardStrandsSandbox) -> None
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert "0\n" == (await box.execute("rm begun; pgrep -c sleep || :")).stdout
+        assert "0\n" == (await box.execute("rm begun; pgrep -c -r S sleep || :")).stdout  # S: no killed one
 
 
 async def test_the_end(box: LeewardStrandsSandbox) -> None:
