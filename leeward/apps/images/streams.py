@@ -68,14 +68,14 @@ class _Headers:
 
     def member(self) -> type[tarfile.TarInfo]:
         """A class for tarfile, by which it says which of the blocks that it reads are headers: data may look like them."""
-        class Member(tarfile.TarInfo):
+        class TarMember(tarfile.TarInfo):
             @classmethod
             def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
                 made = super().frombuf(buf, encoding, errors)
                 self._has_records = made.type in _PAX
                 return made
 
-        return Member
+        return TarMember
 
     def read(self, size: int) -> bytes:
         if not 0 <= size <= self.left:
