@@ -21,6 +21,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ from leeward.wire.frames import HEADER, VERSION, decode, encode
 from leeward.wire.replies import parse_reply
 
 READY_S, END_S = 120.0, 5.0
+#: Seconds between two looks, at the end, for one that has just begun.
+_AGAIN_S = 0.05
 #: The program with its options; another one by this variable.
 SSH, VARIABLE = "ssh", "LEEWARD_SSH"
 #: Bytes of one read; of the answer about a port; of a line that says a path.
@@ -256,10 +259,14 @@ def _late(made: subprocess.Popen[bytes]) -> threading.Timer:
 @atexit.register
 def close() -> None:
     """End each ssh of this process."""
-    for made in list(_beginning):
-        made.kill()
     begun: list[Future[Any]] = [*_forwarded.values(), *_ports.values()]
-    wait(begun, END_S)
+    until = time.monotonic() + END_S
+    over = False
+    while not over:
+        for made in list(_beginning):
+            made.kill()
+        # One that runs may be known to its thread only in a moment.
+        over = not wait(begun, _AGAIN_S).not_done or time.monotonic() >= until
     for ports in _all(_ports):
         _stop(ports.ssh)
     for known in _all(_forwarded):

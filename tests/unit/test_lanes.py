@@ -107,5 +107,5 @@ def test_a_run(tmp_path: Path, late: str, status: int) -> None:
     assert 0 < ended.stdout.index("test_early.py") < ended.stdout.index("--- the first lane")
     assert (ended.stdout.index("test_other.py") < ended.stdout.index("--- beside it, second")
             < ended.stdout.index("--- beside it, third") < ended.stdout.rindex("test_third.py"))
-    assert ("    test_late.py::test_it" in ended.stdout) is (status < 2 and "pass" not in late)
+    assert ("\n    test_late.py::test_it" in ended.stdout) is (status < 2 and "pass" not in late)
     assert ended.stdout.endswith("a defect to be mended:\n    test_late.py::test_it\n") is (UNSTEADY == late)

@@ -148,8 +148,6 @@ class LineWriter:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lost = 0
-        self._poll = select.poll()
-        self._poll.register(fd, select.POLLOUT)
 
     def line(self, text: str) -> None:
         data = text.encode("utf-8", "replace")[:MAX_LINE - 1] + b"\n"
@@ -159,8 +157,10 @@ class LineWriter:
             self._lost += 1
 
     def _write(self, data: bytes) -> bool:
+        ready = select.poll()  # of this line: two threads can't wait by one
+        ready.register(self._fd, select.POLLOUT)
         try:
-            return any(events & select.POLLOUT for _, events in self._poll.poll(0)) and os.write(self._fd, data) > 0
+            return any(events & select.POLLOUT for _, events in ready.poll(0)) and os.write(self._fd, data) > 0
         except OSError:
             return False
 

@@ -155,10 +155,10 @@ class StartedZygote:
 
     def end(self) -> None:
         """Kill and reap the zygote, which isn't needed any more."""
+        self.process.kill()
         self.channel.close()
         if self.process.stdout is not None:
             self.process.stdout.close()
-        self.process.kill()
         self.process.wait()
 
 

@@ -10,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,3 +197,31 @@ def test_a_host_that_hangs_holds_up_no_other_one(tmp_path: Path, monkeypatch: py
     asyncio.run(asyncio.wait_for(call(), 60))
     number, = began.read_text().split()
     assert not os.path.exists(f"/proc/{number}")
+
+
+def test_an_ssh_that_begins_while_all_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs before its thread has noted it."""
+    program = tmp_path / "ssh"
+    program.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("LEEWARD_SSH", str(program))
+    runs, looked, start, wait = threading.Event(), threading.Event(), over_ssh._start, over_ssh.wait
+
+    def started(command: list[str]) -> subprocess.Popen[bytes]:
+        made = start(command)
+        runs.set()
+        looked.wait()
+        return made
+
+    def waited(*given: Any) -> Any:
+        looked.set()
+        return wait(*given)
+
+    monkeypatch.setattr(over_ssh, "_start", started)
+    monkeypatch.setattr(over_ssh, "wait", waited)
+    hung = over_ssh._forwarding(RemoteHost("ssh://hung.example"))
+    runs.wait()
+    over_ssh.close()
+
+    with pytest.raises(DaemonAway, match="ssh"):
+        hung.result(0)
