@@ -149,7 +149,7 @@ def files(ask: Asker, box: str) -> None:
     there("file_write", b"d/a", data=b"one\ntwo\n")
     there("file_append", b"d/a", data=b"three\n")
     there("file_read", b"d/a")
-    there("file_write_many", b".", data=file_of(b"d/many", -1, b"x"))
+    there("file_write_many", b".", data=b"".join(file_of(b"d/many", -1, b"x")))
     there("file_read_many", b".", paths=b"d/many\0")
     there("file_close", b"d/a", handle=1)
     there("file_set", b"d/a", mode=0o600)
