@@ -222,7 +222,7 @@ def test_a_kernels_jobs_are_told_what_the_looks_at_its_sandbox_find(peer: Peer, 
         peer._wire.box.reactor.turn(0.01)
     for _ in range(2):
         after = until_by_c(peer, by_c, HELLO, seat)
-        assert after["memory_peak"] == live.usage().memory_peak >= first["memory_peak"] + 16 * MIB
+        assert first["memory_peak"] + 16 * MIB <= after["memory_peak"] <= live.usage().memory_peak
         assert 0 < after["cpu_time"] < 1
         live.rest()
         assert -1 == live.runner.leaf._told  # type: ignore[attr-defined]
