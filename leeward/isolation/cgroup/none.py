@@ -203,7 +203,8 @@ class NoneLeaf(entry.Leaf):
             except OSError:
                 self.rest()
                 return None
-        return Gauges(Gauge(-1), 1e-9, *(Gauge(self._told, key) for key in ("peak", "oom", "forks")), before=Usage())
+        peak, oom, forks = (Gauge(self._told, key) for key in ("peak", "oom", "forks"))
+        return Gauges(Gauge(-1), 1e-9, peak, oom, forks, Usage())
 
     def share(self) -> None:
         self._shared = True
