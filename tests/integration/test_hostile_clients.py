@@ -124,7 +124,8 @@ def slowest(daemon: LiveDaemon) -> float:
 
 
 def test_control_a_descriptor_that_is_closed_in_the_loops_thread_holds_it_up(tmp_path: Path) -> None:
-    over, waits = threading.Event(), []
+    over = threading.Event()
+    waits: list[float] = []
 
     def ping() -> None:  # one is always on its way: whenever the loop stands, it waits
         with daemon.client() as client:
