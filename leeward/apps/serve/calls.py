@@ -372,7 +372,7 @@ class ServeEndpoint:
                 await self._refuse(unknown_token(), scope, receive, send_once)
         except Exception as error:
             problem = problem_of(error)
-            if problem.status == 500 or told.status:
+            if problem.status == 500:
                 _log.error("%s failed: %s", self._name, told_with_place(error))
             if not told.status:  # else the server closes the connection, since the answer has no end
                 await self._refuse(problem, scope, receive, send_once)

@@ -218,8 +218,7 @@ class DoorConnection(asyncio.Protocol):
             if not searched:  # its first bytes
                 self._wait(HEAD_S)
             return False
-        head = bytes(self._in[:end])
-        found = _HEAD.fullmatch(head)
+        found = _HEAD.fullmatch(bytes(self._in[:end]))
         if found is None:
             raise RefusedRequest("this is no head of a request whose target is a path")
         del self._in[:end]
@@ -237,7 +236,8 @@ class DoorConnection(asyncio.Protocol):
                 and self._config.ws_protocol_class is not None):
             if length != 0:
                 raise RefusedRequest("a WebSocket begins without a body")
-            self.upgrade(head)
+            # Names are in lower case for who reads them there, too.
+            self.upgrade(b"%b %b HTTP/1.1\r\n%b\r\n" % (found[1], found[2], b"".join(b"%b: %b\r\n" % each for each in fields)))
             return False
         self._left, self._chunk = (length, None) if length is not None else (0, _FIRST_CHUNK)
         path, _, query = found[2].partition(b"?")
