@@ -16,6 +16,7 @@ import json
 import os
 import resource
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -41,6 +42,24 @@ from leeward_cli.bench.spent import clock, spent
 #: Programs of a turn for the rate, and connections at once; connections of a flood; those that are idle.
 _PROGRAMS, _CALLERS, _FLOOD, _IDLE = 400, 4, 32, 2000
 _NOTHING = "a call that does nothing"
+#: The least that such a call can take: a route that reads the same JSON and has the same answer, on uvicorn as it is.
+_BARE, _BARE_SOURCE = "a bare route of Starlette's", """
+import socket, sys, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+async def run_code(request):
+    body = await request.json()
+    return JSONResponse({"status": "Success", "message": "", "compile_result": None, "run_result": {
+        "status": "Finished", "execution_time": 0.001, "cpu_time": 0.001, "return_code": 0, "stdout": "", "stderr": ""},
+        "executor_pod_name": None, "files": {}, "code": body["code"]})
+listener = socket.socket(proto=socket.IPPROTO_TCP)  # of others asyncio sends each piece late
+listener.bind(("127.0.0.1", 0))
+listener.listen()
+print(listener.getsockname()[1], flush=True)
+app = Starlette(routes=[Route("/run_code", run_code, methods=["POST"])])
+uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False)).run([listener])
+"""
 #: Programs of a turn with SandboxFusion's own server; sandboxes of E2B's client that don't count.
 _THEIRS, _WARM = 60, 5
 _FRAME = json.dumps({"process": {"cmd": "/bin/true"}}).encode()
@@ -154,20 +173,31 @@ def _serving(path: str) -> Iterator[_Server]:
             process.communicate()
 
 
+@contextlib.contextmanager
+def _bare() -> Iterator[_Server]:
+    with subprocess.Popen([sys.executable, "-c", _BARE_SOURCE], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield _Server(f"http://127.0.0.1:{process.stdout.readline().strip()}", process.pid, [""])
+        finally:
+            process.terminate()
+
+
 def measure(settings: FigureSettings) -> Sequence[Row]:
-    with daemon(None) as path, _serving(path) as server, Client(path) as client, \
+    with daemon(None) as path, _serving(path) as server, _bare() as bare, Client(path) as client, \
             Sandbox(socket=path, profile="workdir") as box:
         served, kernel = server.connection(), box.kernel()
         inside = served.create()
         works: dict[str, Callable[[], None]] = {
-            _NOTHING: served.nothing,
+            _NOTHING: served.nothing, _BARE: bare.connection().run,
             "a program by the client": lambda: _ran(client.execute(CODE)), "a program by /run_code": served.run,
             "a cell by the client": lambda: _ran(kernel.execute("1")),
             "a cell by E2B's /execute": lambda: served.cell(inside), "a cell by Jupyter's WebSocket": served.notebook(),
             "a sandbox and a command by the client": lambda: _begin(path),
             "a sandbox and a command by E2B's calls": served.begin}
         spending: dict[str, list[float]] = {name: [] for name in works}
-        found = in_turn([CalledSubject(name, _spending(server, work, spending[name])) for name, work in works.items()],
+        found = in_turn([CalledSubject(name, _spending(bare if name == _BARE else server, work, spending[name]))
+                         for name, work in works.items()],
                         settings.rounds, 4)
         over = partial(_over, found, spending)
         return [*over("a program by /run_code", "a program by the client", 1.5),
@@ -190,13 +220,14 @@ def _spending(server: _Server, work: Callable[[], None], spent_: list[float]) ->
 
 def _over(found: Found, spending: Mapping[str, Sequence[float]], over: str, under: str, target: float) -> list[Row]:
     """By the clock, which other processes move; and by the processor time between caller and daemon, which they hardly do."""
-    values = [1e3 * percentile([each for row in found[name] for each in row], 50) for name in (over, under)]
-    own = [1e3 * percentile(spending[name], 50) for name in (over, under)]
+    values = [1e3 * percentile([each for row in found[name] for each in row], 50) for name in (over, under, _BARE)]
+    own = [1e3 * percentile(spending[name], 50) for name in (over, under, _BARE)]
     return [Row(f"{over}, over the client", round(values[0] - values[1], 2), "ms", target,
-                measured=[times(name, found[name]) for name in (over, under, _NOTHING)],
-                note="the difference of the medians"),
+                measured=[times(name, found[name]) for name in (over, under, _NOTHING, _BARE)],
+                note=f"the difference of the medians; {values[2]:.2f} is {_BARE}, the least for a server like this one"),
             Row(f"{over}, over the client, by processor time", round(own[0] - own[1], 2), "ms", target,
-                note=f"of server and caller, and not of the daemon: {own[0]:.2f}, and {own[1]:.2f} by the client")]
+                note=f"of server and caller, and not of the daemon: {own[0]:.2f}, and {own[1]:.2f} by the client; "
+                     f"{own[2]:.2f} is {_BARE}")]
 
 
 def _by_its_client(server: _Server, path: str, turns: int) -> Row:

@@ -277,8 +277,9 @@ def main(runs: int, seed: int | None = None) -> int:
             answered = served.ask("GET", "/sandboxes")[0]
         finally:
             said = served.end()
-    answered_in_time = tenant.statuses.total() - tenant.statuses[0]
-    print(f"Sent {tenant.statuses.total()}, of which {answered_in_time} had an answer in time, in {time.monotonic() - began:.0f} s: {dict(sorted(tenant.statuses.items()))}; memory "
+    sent = tenant.statuses.total()
+    print(f"Sent {sent}, of which {sent - tenant.statuses[0]} had an answer in time, in {time.monotonic() - began:.0f} s: "
+          f"{dict(sorted(tenant.statuses.items()))}; memory "
           f"{before[0] >> 20} and {after[0] >> 20} MiB, descriptors {before[1]} and {after[1]}", file=sys.stderr)
     faults = [*tenant.found[:20], *(line for line in said.splitlines() if "failed" in line or "Traceback" in line)]
     faults += ["it doesn't answer"] if answered != 200 else []

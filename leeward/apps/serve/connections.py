@@ -130,14 +130,14 @@ class DoorConnection(asyncio.Protocol):
         if len(self._state.connections) >= most_connections():
             transport.abort()
             return
-        self._state.connections.add(self)  # type: ignore[arg-type]  # it calls `shutdown` alone
+        self._state.connections.add(self)  # type: ignore[arg-type]  # uvicorn calls `shutdown` alone
         self._about = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "root_path": "",
                        "server": get_local_addr(transport), "client": get_remote_addr(transport),
                        "scheme": "https" if is_ssl(transport) else "http"}
         self._wait(HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._state.connections.discard(self)  # type: ignore[arg-type]  # as above
+        self._state.connections.discard(self)
         self._wait(None)
         if self._unread is not None:
             self._unread.cancel()
@@ -237,7 +237,8 @@ class DoorConnection(asyncio.Protocol):
             if length != 0:
                 raise RefusedRequest("a WebSocket begins without a body")
             # Names are in lower case for who reads them there, too.
-            self.upgrade(b"%b %b HTTP/1.1\r\n%b\r\n" % (found[1], found[2], b"".join(b"%b: %b\r\n" % each for each in fields)))
+            lines = [b"%b: %b\r\n" % each for each in fields]
+            self.upgrade(b"%b %b HTTP/1.1\r\n%b\r\n" % (found[1], found[2], b"".join(lines)))
             return False
         self._left, self._chunk = (length, None) if length is not None else (0, _FIRST_CHUNK)
         path, _, query = found[2].partition(b"?")
@@ -288,7 +289,7 @@ class DoorConnection(asyncio.Protocol):
 
     def upgrade(self, head: bytes) -> None:
         """Become a WebSocket."""
-        self._state.connections.discard(self)  # type: ignore[arg-type]  # as above
+        self._state.connections.discard(self)
         self.flush()
         self.resume_writing()
         if not self._is_reading:
@@ -296,7 +297,7 @@ class DoorConnection(asyncio.Protocol):
         made = self._config.ws_protocol_class(  # type: ignore[call-arg, misc]  # which takes what this class takes
             config=self._config, server_state=self._state, app_state=self._app_state)
         self.transport.set_protocol(made)
-        made.connection_made(EndingTransport(self.transport, self._loop))
+        made.connection_made(EndingTransport(self.transport, self._loop))  # type: ignore[arg-type]  # as far as it is used
         made.data_received(head + bytes(self._in))
 
     # --- answers --------------------------------------------------------------------

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Literal
 
 import uvicorn
 from starlette.exceptions import HTTPException

@@ -107,7 +107,7 @@ def run(*pieces, app=echo, then=None, reads=True):
             await then(made, transport)
         made.connection_lost(None)
         await turns()
-        assert not (state.connections or state.tasks)
+        assert ([], []) == ([*state.connections], [*state.tasks])
         return had, b"".join(transport.sent), transport
 
     return asyncio.run(over())
@@ -118,7 +118,8 @@ REFUSED = [
     GET.replace(b"\r", b""), START + b"X: b\n\r\n", START + b"X: b\r\n c\r\n\r\n", b"\r\n" + GET, b"GET /\r\n\r\n",
     START + b"X : b\r\n\r\n", START + b"X: a\0b\r\n\r\n", START + b"X: a\rb\r\n\r\n", START + b"X\xff: b\r\n\r\n",
     START + b": b\r\n\r\n", START + b"Host: a\r\n\r\n", START + b"hOST: b\r\n\r\n", GET.replace(b"Host", b" Host"),
-    GET.replace(b"GET ", b"GET  "), GET.replace(b"GET ", b"GET\t"), GET.replace(b"/ ", b"/\x80 "), GET.replace(b"/ ", b"/a#b "),
+    GET.replace(b"GET ", b"GET  "), GET.replace(b"GET ", b"GET\t"), GET.replace(b"/ ", b"/\x80 "),
+    GET.replace(b"/ ", b"/a#b "),
     GET.replace(b"/ ", b"http://a/ "), GET.replace(b"/ ", b"* "), GET.replace(b"/ ", b"a:80 "), GET.replace(b"GET", b"G@T"),
     GET.replace(b"1.1", b"2.0"), GET.replace(b"1.1", b"0.9"), GET.replace(b"1.1", b"1.2"), GET.replace(b"HTTP", b"http"),
     START + b"X: y\r\n" * 128 + b"\r\n", START + b"X: " + b"y" * 32768 + b"\r\n\r\n", b"GET /" + b"a" * 32768,

@@ -79,8 +79,8 @@ async def opened(handler, early=b""):
     from uvicorn.server import ServerState
 
     from leeward.apps.serve.calls import Use
-    from leeward.apps.serve.jupyter_face import refused
     from leeward.apps.serve.connections import EndingTransport
+    from leeward.apps.serve.jupyter_face import refused
     from leeward.apps.serve.serving import sockets_of
     from leeward.apps.serve.sockets import SocketEndpoint
     from leeward.apps.serve.tokens import ServeTenant
