@@ -188,7 +188,7 @@ def _image(view: View, root: Root, scratch_bytes: int) -> list[Step]:
         *made,
         returns(Call.FCHMODAT, native.AT_FDCWD, f"{upper}/tmp", 0o1777),
         native.mount_step("overlay", staged, {"lowerdir": lowers, "upperdir": upper, "workdir": f"{SCRATCH}/work",
-                                              "userxattr": ""}, _SCRATCH),
+                                              "userxattr": "", **({"xino": "on"} if root.owners else {})}, _SCRATCH),
         *(native.bind_step(f"/{name}", f"{staged}/{name}") for name in ("proc", "dev", "sys")),
         native.remount_step(f"{staged}/proc", _PROC | MountAttr.RDONLY),  # Landlock has a rule for the whole root
         returns(Call.CHDIR, staged),

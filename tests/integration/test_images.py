@@ -26,6 +26,8 @@ pytestmark = pytest.mark.needs("user-namespaces", "kernel>=6.6", "usr-busybox")
 CONFIG = """\
 pool_size = 1
 images_folder = "{store}"
+[profiles.owned]
+owners = true
 [profiles.boxed]
 image = "busybox"
 loopback = true
@@ -103,6 +105,26 @@ def test_the_image_says_how_programs_start(box: Opens) -> None:
     assert 0 != app.run(["ls", "/usr/share/doc"]).exit_code
     assert "uid=33(web) gid=44(web)" == app.run(["id"]).stdout_text.strip().partition(" groups")[0]
     assert "/home/web ours" == app.shell("echo $HOME $B").stdout_text.strip()
+
+
+def test_owners_are_told_where_the_profile_says_so(box: Opens) -> None:
+    """By each way to a file, of all kinds; kept when it is moved, written to or forgotten by the cache. Not elsewhere."""
+    line = """
+        cd /root; mkdir -p d/e; touch a b; ln -s a l; mkfifo p; chown web:other a d/e p; chown -h 7:8 l; chown 9 /etc/passwd
+        chown :12 /usr/share; chown 0:0 a; chown web: a; mv a d/a; echo x >> d/a; echo >> /etc/passwd; ln d/a c
+        stat -c '%n %u:%g' b c d/../d/a d/e l p /etc/passwd /usr/share; cd d; stat -c %u a
+        chown 3 /nowhere 2>&1; find /root -user 33; ls -ln a"""
+    owned = box(image="busybox", profile="owned")
+    said = owned.shell(line).stdout_text.splitlines()
+
+    assert ["b 0:0", "c 33:44", "d/../d/a 33:44", "d/e 33:55", "l 7:8", "p 33:55", "/etc/passwd 9:0", "/usr/share 0:12",
+            "33"] == said[:9]
+    assert "chown: /nowhere: No such file or directory" == said[9]
+    assert {"/root/d/a", "/root/c", "/root/d/e", "/root/p"} == {*said[10:14]}
+    assert ["33", "44"] == said[14].split()[2:4]
+    for other in (box(image="busybox"), box(image="busybox", user="web", profile="owned")):
+        assert {"0:0", "33:44"} >= {*other.shell("cd /tmp; touch a; chown 7:8 a; stat -c %u:%g a").stdout_text.split()}
+    assert {} == owned.info()["denied"]
 
 
 @pytest.mark.parametrize(("user", "said"), [
