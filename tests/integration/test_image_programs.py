@@ -11,6 +11,7 @@ import pytest
 
 import leeward
 from kit import egress, packages
+from kit.agents import ASK, AgentHome, approvals
 from kit.images import imported, of_debian
 from kit.live_daemon import LiveDaemon
 from leeward.apps.images.store import Images
@@ -85,6 +86,19 @@ def test_apt_installs_a_package(box: leeward.Sandbox, tmp_path: Path) -> None:
     assert "Setting up thing (1)" in done.stdout_text
     assert ["a thing", "4755"] == [line for line in done.stdout_text.splitlines() if line in ("a thing", "4755")]
     assert "guest:x:" in done.stdout_text
+
+
+@pytest.mark.needs("extra-web")
+def test_a_person_approves_what_an_agent_changes_and_asks_for(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """`leeward agent start --approved --image`: it asks by the image's Python."""
+    home = AgentHome(tmp_path / "home", daemon)
+    home.define("sh", 'command = ["sh"]\n')
+    line = f'echo new > new; dpkg -l | grep -c base-files; python3 -c "{ASK}"'
+    with approvals(home) as env:
+        got = home.run("start", "sh", ".", "--approved", "--image", "debian", "--", "-c", line, **env)
+    assert "1\npending\n" == got.stdout, got.stderr
+    assert "1 requests about files wait" in got.stderr
+    assert not (home.project / "new").exists()
 
 
 def test_su_and_a_users_tools(box: leeward.Sandbox) -> None:

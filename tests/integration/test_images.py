@@ -20,6 +20,7 @@ from leeward import Mount
 from leeward.apps.images.committing import commit
 from leeward.apps.images.store import Images, ImportProgress
 from leeward.errors import RequestRejected
+from leeward.spec.paths import USER_FILE
 
 pytestmark = pytest.mark.needs("user-namespaces", "kernel>=6.6", "usr-busybox")
 
@@ -28,6 +29,9 @@ pool_size = 1
 images_folder = "{store}"
 [profiles.owned]
 owners = true
+[profiles.agents]
+base = "agent"
+image = "app"
 [profiles.boxed]
 image = "busybox"
 loopback = true
@@ -366,6 +370,12 @@ def test_an_agents_program_in_an_image(home: AgentHome) -> None:
     got = home.run("start", "theirs", ".", "--image", "app", "--", "x")
     assert f"x from the image {home.project}\n" == got.stdout, got.stderr
     assert 1 == home.run("start", "sh", ".", "--image", "none").returncode
+    config = home.path / USER_FILE  # as the daemon's, whose profile has the image
+    config.parent.mkdir(parents=True)
+    config.write_text('[profiles.agents]\nbase = "agent"\nimage = "app"\n')
+    config.chmod(0o600)
+    got = home.run("start", "theirs", ".", "--profile", "agents", "--", "x")
+    assert f"x from the image {home.project}\n" == got.stdout, got.stderr
 
 
 def test_an_agents_home_in_an_image_stays(home: AgentHome) -> None:
