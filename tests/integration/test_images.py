@@ -234,6 +234,35 @@ def test_a_sandbox_becomes_an_image(box: Opens, place: tuple[LiveDaemon, Images]
     assert "uid=5(you)" == box(image="after", user="you").run(["id"]).stdout_text.split()[0]
 
 
+def test_forks_have_what_was_changed_of_the_root(box: Opens, place: tuple[LiveDaemon, Images]) -> None:
+    """What is gone, what hides a lower folder, links, modes, times and holes; each goes on alone. Not over another image."""
+    first = box(image="app", user="root")
+    made = first.shell("""
+        rm /etc/motd; rm -r /usr/share; mkdir -p /usr/share/new; mv /home/web /home/was; mkdir /home/web; touch /home/web/x
+        ln -s /nowhere /l; mkdir -p /a/b; echo 1 > /a/b/f; ln /a/b/f /hard; chmod 4751 /a/b/f; touch -d @1000000000 /a/b /bin/vi
+        truncate -s 1M /hole; echo shm > /dev/shm/s; echo mine > /etc/hosts; mkfifo -m 600 /p; chmod 500 /a; rm -r /srv; : > /srv
+        mkdir -p /tmp/t /workspace/w; echo all > /all""")
+    assert (0, "") == (made.exit_code, made.stderr_text)
+    look = """cd /; find . -xdev | sort | grep -v '^./workspace$' | xargs -d '\\n' stat -c '%n %f %s %h %Y' | grep -v -e '^./etc ' \
+        -e '^[.] '; cat /a/b/f /etc/hosts /dev/shm/s /all; cat /etc/motd 2>&1; ls /usr/share /home/web; stat -c %b /hole"""
+    one, two = (copy.sandbox for copy in first.fork(2))
+    try:
+        before = first.shell(look).stdout_text
+        assert before == one.shell(look).stdout_text
+        assert "./a/b/f 89e9 2 2 " in before
+        assert "1\nmine\nshm\nall\ncat: can't open '/etc/motd'" in before
+        assert 0 == one.shell("echo 2 > /a/b/f; rm -r /home; mkdir /home; echo new > /etc/motd").exit_code
+        assert before == two.shell(look).stdout_text == first.shell(look).stdout_text
+        again = one.fork()[0].sandbox
+        with again:
+            assert "new\n2\n" == again.shell("cat /etc/motd /hard; ls /home").stdout_text
+    finally:
+        one.close()
+        two.close()
+    with pytest.raises(RequestRejected, match="has another image"):
+        box(image="busybox").copy_files(first)
+
+
 def test_commit_by_the_command_line(box: Opens, place: tuple[LiveDaemon, Images], tmp_path: Path) -> None:
     there = box(image="busybox")
     there.shell("echo committed > /etc/motd")
@@ -266,9 +295,6 @@ def test_folders_of_the_host_in_an_image(box: Opens, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_refused(box: Opens, tmp_path: Path) -> None:
-    there = box(image="busybox")
-    with pytest.raises(ValueError, match="image can't be forked"):
-        there.fork()
     for options, why in (
             ({"image": "none"}, "image 'none' is unknown"), ({"image": "busybox", "user": "nobody"}, "has no user 'nobody'"),
             ({"image": "busybox", "workdir": str(tmp_path)}, "as root in an image"),
@@ -292,8 +318,6 @@ def test_a_profile_has_an_image(box: Opens, place: tuple[LiveDaemon, Images]) ->
                                      " until nc 127.0.0.1 8000; do :; done")
 
     assert "manual\nthere\n" == got.stdout_text
-    with pytest.raises(ValueError, match="with an image can't be forked"):
-        box(profile="boxed").fork()
     with place[0].client() as client, pytest.raises(RequestRejected, match="in an image aren't there yet"):
         client.execute("1", profile="boxed")
 
