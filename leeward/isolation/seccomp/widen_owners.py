@@ -4,8 +4,8 @@ The calls that tell and change the owners of files, where an image's user is roo
 Runs in:   the daemon: it puts them before a program of the package, which then decides on all others.
 Who needs it: PostgreSQL, git, userdel and others that stop where a file isn't the one's whom they gave it to.
 Costs:     each `stat` asks the supervisor: tens of microseconds, and 4 in a millisecond after the first 1,000.
-Stands:    all of them are calls that other sandboxes make freely, but for the owners that the kernel refuses; the supervisor lets
-           them go on, or answers from a table (supervisor_owners.c).
+Stands:    all of them are calls that other sandboxes make freely, but for the owners that the kernel refuses; the
+           supervisor lets them go on, or answers from a table (supervisor_owners.c).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leeward.isolation.seccomp.filters import Program
 from leeward.isolation.seccomp.rules import NOTIFY
 from leeward.isolation.seccomp.syscalls import AUDIT_ARCH, NUMBERS
 
-CALLS = "chown fchown lchown fchownat stat lstat fstat newfstatat statx".split()
+CALLS = ("chown", "fchown", "lchown", "fchownat", "stat", "lstat", "fstat", "newfstatat", "statx")
 
 #: Of <linux/bpf_common.h>: load a word, jump if equal, jump, return. The offsets of number and architecture in the data.
 _LOAD, _IF, _JUMP, _RETURN = 0x20, 0x15, 0x05, 0x06
