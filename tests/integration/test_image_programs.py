@@ -113,7 +113,7 @@ def test_claude_code_works_in_an_image(daemon: LiveDaemon, tmp_path: Path) -> No
     (home.path / "bin/claude").symlink_to(agent_programs.claude() or "")
     script = [Call("Read", {"file_path": str(file)}),
               Call("Edit", {"file_path": str(file), "old_string": "21 + 21", "new_string": "2 * 21"}),
-              Call("Bash", {"command": "python3 calculation.py; dpkg -l | grep -c base-files; cat .env; ls ~"}), "all is done"]
+              Call("Bash", {"command": "python3 calculation.py; dpkg -l | grep -c base-files; cat .env"}), "all is done"]
     with model_api.serving_for_agents(script) as api:
         home.settings(f'[network]\nallow = ["127.0.0.1:{api.port}"]\n')
         got = home.run("start", "claude", ".", "--image", "debian", "--", "-p", "do it", "--dangerously-skip-permissions",
@@ -122,7 +122,8 @@ def test_claude_code_works_in_an_image(daemon: LiveDaemon, tmp_path: Path) -> No
         assert (0, "all is done\n") == (got.returncode, got.stdout), got.stderr
         said = api.results[-1]
     assert "print(2 * 21)\n" == file.read_text()
-    assert "42\n1\n" in said and "HIDDEN" not in said, said
+    assert "42\n1\n" in said, said
+    assert "HIDDEN" not in said
 
 
 def test_su_and_a_users_tools(box: leeward.Sandbox) -> None:
