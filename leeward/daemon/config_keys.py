@@ -378,7 +378,9 @@ PROFILE_KEYS: dict[str, Key] = {
     "home": Key(home, 'a path such as "/home/user" that leads to /workspace, and is HOME; "" for the base\'s'),
     "idle": Key(one_of(("", *IDLE)), "as the key of that name above, where given"),
     "image": Key(image, 'an image of `leeward image`, whose root file system its sandboxes have; "" for the host\'s'
-                        " files. With base = \"python\" or \"workdir\""),
+                        " files"),
+    "owners": Key(flag, "in an image whose user is root `stat` tells the owner that a file was given by chown: each"
+                        " look at a file takes some ten times as long"),
     "min": Key(whole(1, 256), "workers that stand while the profile is in use"),
     "max": Key(whole(1, 256), "workers at most: further ones are made while requests wait, and for sessions and"
                               " sandboxes"),

@@ -70,6 +70,10 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
                      arch=arch, loopback=sockets, host=host, shared=shared, root=spec.plays_root)
     program = chosen(terminal=spec.view.terminals > 0)
     on_terminal = chosen(terminal=True) if settings.sandboxes else None
+    if spec.view.root is not None and spec.view.root.owners:
+        from leeward.isolation.seccomp.widen_owners import with_owners  # few daemons have such a profile
+
+        program, on_terminal = with_owners(program, arch), on_terminal and with_owners(on_terminal, arch)
     plan = WorkerPlan(
         uid=spec.uid, gid=spec.gid, hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
         rlimits=rlimits.plan(settings.limits, settings.ceilings), landlock=rules, seccomp=program.insns,
