@@ -346,9 +346,10 @@ class Sandbox(OverlayCalls):
         """
         return self._execute(0, code, options)
 
-    def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
+    def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions,
+                 seconds: float | None = None) -> Result:
         plain = options.keys() == {"display"} if kernel else not options
-        if plain and isinstance(code, (str, bytes)):  # the common case
+        if plain and seconds is None and isinstance(code, (str, bytes)):  # the common case
             key = self._named(), kernel, bool(options.get("display"))
             text = code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code
             return sandbox_calls.result(self._connections.execute_in_kernel(key, text))
@@ -356,7 +357,7 @@ class Sandbox(OverlayCalls):
         fields |= {"kernel": kernel} if kernel else {}
         arrivals = arrivals_of(options)
         served = served_by(options, arrivals)
-        answer = self._connections.call("sandbox_execute", fields, functions=served)
+        answer = self._connections.call("sandbox_execute", fields, seconds, served)
         return arrived(sandbox_calls.result(answer), arrivals)
 
     def kernel(self, *, snapshot: Snapshot | str | None = None, same_random: bool = False) -> Kernel:

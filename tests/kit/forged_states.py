@@ -8,7 +8,7 @@ from __future__ import annotations
 
 #: In the kernel: its child does this in place of writing the state.
 FORGED = """
-import array, mmap, os, random, socket, struct, sys
+import array, itertools, mmap, os, random, socket, struct, sys
 frame = sys._getframe()
 while "snapshots" not in frame.f_globals:
     frame = frame.f_back
@@ -33,7 +33,13 @@ def own(native, scratch):
 def tell(answers, *numbers):
     os.write(answers, b"".join(struct.pack("q", each) for each in numbers))
 facts_of = snapshots.facts_of = getattr(snapshots, "facts_of", snapshots._facts)
-snapshots._facts = lambda lost: b""  # the child tells its own
+turns = itertools.count(1)
+turn = 0  # snapshots that this kernel has been asked for
+def count(lost):
+    global turn
+    turn = next(turns)
+    return b""  # the child tells its own
+snapshots._facts = count
 def hostile(others, ours, scratch, native):
     if os.fork():
         os._exit(0)
@@ -51,18 +57,22 @@ def hostile(others, ours, scratch, native):
 snapshots._become_state = hostile
 """
 
+#: The true state is taken once: a kernel's later ones would have to be spoiled in other files.
 SPOILED = """
-        content = own(native, scratch)
-        if isinstance(content, int):
-            return content
-        content = bytearray(content)
+        if not os.path.exists(TRUE):
+            content = own(native, scratch)
+            if isinstance(content, int):
+                return content
+            with open(TRUE, "wb") as file:
+                file.write(content)
+        with open(TRUE, "rb") as file:
+            content = bytearray(file.read())
         SPOIL
         size = -(-len(content) // 4096) * 4096
         os.write(answers, facts)
         tell(answers, size)
         file = given(orders)
-        with mmap.mmap(file, size) as into:
-            into[:len(content)] = content
+        os.pwrite(file, content, 0)
         tell(answers, len(content))
         try:
             os.read(orders, 1)
@@ -86,6 +96,14 @@ def forged(attack: str) -> str:
     return FORGED.replace("ATTACK", attack)
 
 
-def spoiled(how: str, seed: int = 0) -> str:
-    """Code by which the snapshots of this kernel are its true states, spoiled as *how* says by numbers of *seed*."""
-    return forged(SPOILED.replace("SPOIL", f"r = random.Random({seed})\n        {how}"))
+def spoiled(how: str, seed: int | str = 0) -> str:
+    """
+    Code by which each snapshot of this kernel is its true state when the first one was taken, spoiled as *how* says by
+    numbers of *seed* and of its turn, from 0.
+    """
+    return forged(SPOILED.replace("SPOIL", f"r = random.Random(f'{seed} {{turn}}')\n        {how}").replace(
+        "TRUE", repr("/dev/shm/true")))
+
+
+#: For `spoiled`: each snapshot in another one of all ways.
+ANY = f"exec(r.choice({[*SPOILS.values()]!r}))"
