@@ -45,7 +45,8 @@ def main(runs: int, seed: int | None = None) -> int:
             before = _left(daemon)
             with suppress(KeyboardInterrupt):
                 _rounds(daemon, str(seed), runs, _ROUND, ends)
-            poll_until(lambda: _left(daemon) <= before, f"something is left: {before} before, {_left(daemon)} now")
+            poll_until(lambda: all(now <= then for now, then in zip(_left(daemon), before, strict=True)),
+                       f"{before} were there before")
     told = ", ".join(f"{count} {how}" for how, count in ends.most_common())
     print(f"Loaded {ends.total()} spoiled states, seed {seed}: {told}", file=sys.stderr)
     return 0

@@ -57,7 +57,7 @@ def hostile(others, ours, scratch, native):
 snapshots._become_state = hostile
 """
 
-#: The true state is taken once: a kernel's later ones would have to be spoiled in other files.
+#: The true state is taken once: to take it again would cost more than all else.
 SPOILED = """
         if not os.path.exists(TRUE):
             content = own(native, scratch)
@@ -65,29 +65,30 @@ SPOILED = """
                 return content
             with open(TRUE, "wb") as file:
                 file.write(content)
-        with open(TRUE, "rb") as file:
-            content = bytearray(file.read())
-        SPOIL
-        size = -(-len(content) // 4096) * 4096
+        size = [os.stat(TRUE).st_size]
+        whole = -(-size[0] // 4096) * 4096
         os.write(answers, facts)
-        tell(answers, size)
+        tell(answers, whole)
         file = given(orders)
-        os.pwrite(file, content, 0)
-        tell(answers, len(content))
+        with open(TRUE, "rb") as true, mmap.mmap(true.fileno(), 0, prot=mmap.PROT_READ) as content:
+            os.pwrite(file, content, 0)
+        with mmap.mmap(file, whole) as content:
+            SPOIL
+        tell(answers, size[0])
         try:
             os.read(orders, 1)
             os.pwrite(file, b"late", 0)
         except OSError:
             pass
 """
-#: How the bytes of a true state are spoiled, by a random generator *r*.
+#: How the bytes of a true state are spoiled, by a random generator *r*; `size[0]` of them are its.
 SPOILS = {
-    "flips": "for _ in range(r.randrange(1, 64)): content[r.randrange(len(content))] ^= 1 << r.randrange(8)",
-    "tables": "for _ in range(16): content[-r.randrange(1, 1 << 15)] = r.randrange(256)",
+    "flips": "for _ in range(r.randrange(1, 64)): content[r.randrange(size[0])] ^= 1 << r.randrange(8)",
+    "tables": "for _ in range(16): content[size[0] - r.randrange(1, 1 << 15)] = r.randrange(256)",
     "head": "for _ in range(4): content[r.randrange(8, 200)] = r.randrange(256)",
-    "pages": "at = r.randrange(len(content) // 4096) * 4096; content[at:at + 4096] = r.randbytes(4096)",
-    "cut": "del content[r.randrange(4096, len(content)):]",
-    "noise": "content[:] = r.randbytes(1 << 16)",
+    "pages": "at = r.randrange(size[0] // 4096) * 4096; content[at:at + 4096] = r.randbytes(4096)",
+    "cut": "size[0] = r.randrange(4096, size[0])",
+    "noise": "size[0] = 1 << 16; content[:1 << 16] = r.randbytes(1 << 16)",
 }
 
 
@@ -101,7 +102,7 @@ def spoiled(how: str, seed: int | str = 0) -> str:
     Code by which each snapshot of this kernel is its true state when the first one was taken, spoiled as *how* says by
     numbers of *seed* and of its turn, from 0.
     """
-    return forged(SPOILED.replace("SPOIL", f"r = random.Random(f'{seed} {{turn}}')\n        {how}").replace(
+    return forged(SPOILED.replace("SPOIL", f"r = random.Random(f'{seed} {{turn}}')\n            {how}").replace(
         "TRUE", repr("/dev/shm/true")))
 
 
