@@ -352,7 +352,7 @@ class AsyncSandbox(AsyncOverlayCalls):
     async def execute(self, code: str | bytes, **options: Unpack[CodeOptions]) -> Result:
         """
         Run Python code, at most 16 MiB, in a fresh interpreter with the sandbox's files. Takes the options of
-        Session.execute but `deadline`, and `stdin`; the result is as for
+        Session.execute but `deadline` and `label`, and `stdin`; the result is as for
         Client.execute, the errors as for `run`.
         """
         return await self._execute(0, code, options)

@@ -61,7 +61,8 @@ class Calls:
                 session.execute("print(x * 7)")
 
         Args:
-            snapshots: the session has `snapshot` and `rollback`. It is a kernel of a sandbox then (docs/snapshots.md).
+            snapshots: the session has `snapshot` and `rollback`. It is the kernel of a sandbox then, with a sandbox's bounds,
+                and its jobs have no label (docs/snapshots.md).
             deadline: seconds that this call may take in all, also while the daemon is busy.
 
         Keyword Args:
