@@ -109,4 +109,5 @@ def _made(name: str) -> str:
 
 
 client, files, forking, kernel_session, process, sandbox, snapshot = (partial(_made, name) for name in (
-    "aio.py", "aio_files.py", "aio_forking.py", "aio_kernel_session.py", "aio_process.py", "aio_sandbox.py", "aio_snapshot.py"))
+    "aio.py", "aio_files.py", "aio_forking.py", "aio_kernel_session.py", "aio_process.py", "aio_sandbox.py",
+    "aio_snapshot.py"))

@@ -61,11 +61,11 @@ class AsyncSession:
         await self._asked("session_reset", deadline)
 
     async def snapshot(self) -> AsyncSnapshot:
-        """The session's state, as by `AsyncKernel.snapshot`; SnapshotFailed also if it wasn't opened with `snapshots`."""
+        """The session's state, as by `AsyncKernel.snapshot`; SnapshotFailed also if it was opened without `snapshots`."""
         raise SnapshotFailed(NO_SNAPSHOTS)
 
     async def rollback(self, snapshot: AsyncSnapshot | str, *, same_random: bool = False) -> None:
-        """Give the session a state, as by `AsyncKernel.rollback`; SnapshotFailed also if it wasn't opened with `snapshots`."""
+        """Set the session back, as by `AsyncKernel.rollback`; SnapshotFailed also if it was opened without `snapshots`."""
         raise SnapshotFailed(NO_SNAPSHOTS)
 
     async def close(self) -> None:

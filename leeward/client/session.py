@@ -124,11 +124,11 @@ class Session:
             self._connection.again("session_reset", {"session": self._number}, until)
 
     def snapshot(self) -> Snapshot:
-        """The session's state, as by `Kernel.snapshot`; SnapshotFailed also if it wasn't opened with `snapshots`."""
+        """The session's state, as by `Kernel.snapshot`; SnapshotFailed also if it was opened without `snapshots`."""
         raise SnapshotFailed(NO_SNAPSHOTS)
 
     def rollback(self, snapshot: Snapshot | str, *, same_random: bool = False) -> None:
-        """Give the session a state, as by `Kernel.rollback`; SnapshotFailed also if it wasn't opened with `snapshots`."""
+        """Set the session back, as by `Kernel.rollback`; SnapshotFailed also if it was opened without `snapshots`."""
         raise SnapshotFailed(NO_SNAPSHOTS)
 
     def close(self) -> None:

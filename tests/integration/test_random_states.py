@@ -65,14 +65,13 @@ def test_copies_of_random_states_with_packages_show_the_same(tmp_path: Path, sho
              if any(PRELOAD.glob(f"lib/python3*/site-packages/{name.partition('.')[0]}"))}
     (tmp_path / "config.toml").write_text(f'pool_size = 3\npython_env = "{shown_packages(PRELOAD)}"\n'
                                           'preload = ["polars"]\n')  # elsewhere its import leaves a thread
-    with LiveDaemon(tmp_path, "--config", str(tmp_path / "config.toml")) as daemon:
-        with ExitStack() as stack:
-            begin = None
-            if LONG:
-                kernel = stack.enter_context(leeward.Sandbox(socket=daemon.socket, memory="1G")).kernel()
-                assert kernel.execute("".join(f"import {name}\n" for name in there)).ok
-                begin = stack.enter_context(kernel.snapshot())
-            assert [] == differing(daemon, there, PROGRAMS if LONG else 2, "1G", begin)
+    with LiveDaemon(tmp_path, "--config", str(tmp_path / "config.toml")) as daemon, ExitStack() as stack:
+        begin = None
+        if LONG:
+            kernel = stack.enter_context(leeward.Sandbox(socket=daemon.socket, memory="1G")).kernel()
+            assert kernel.execute("".join(f"import {name}\n" for name in there)).ok
+            begin = stack.enter_context(kernel.snapshot())
+        assert [] == differing(daemon, there, PROGRAMS if LONG else 2, "1G", begin)
 
 
 def test_a_chain_of_snapshots_ends_with_the_state_of_its_beginning(daemon: LiveDaemon) -> None:
