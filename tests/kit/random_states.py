@@ -107,7 +107,8 @@ class Program:
     def __init__(self, number: int, modules: dict[str, tuple[str, str]]) -> None:
         chosen = random.Random(number)
         names = chosen.sample(sorted(modules), min(len(modules), chosen.randrange(3, 12)))
-        lines = ["import importlib, random", f"random.seed({number})", "class Kept: pass", "kept, shows, looking = Kept(), [], False"]
+        lines = ["import importlib, random", f"random.seed({number})", "class Kept: pass",
+                 "kept, shows, looking = Kept(), [], False"]
         looks = []
         for place, name in enumerate(names):
             make, look = modules[name]
