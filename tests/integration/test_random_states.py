@@ -37,7 +37,7 @@ def differing(daemon: LiveDaemon, modules: dict[str, tuple[str, str]], count: in
             for number in range(first, min(count, first + 50)):
                 program = Program(number, modules)
                 with box.kernel(snapshot=begin if number % 10 else None) as kernel:
-                    made = kernel.execute(program.code)
+                    made = kernel.execute(program.code, timeout=90)  # some import a lot
                     assert made.ok, (number, made.error)
                     with kernel.snapshot() as snapshot:
                         if "tempfile" in program.names:
