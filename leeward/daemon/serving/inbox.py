@@ -93,13 +93,6 @@ class Inbox:
             if self._share.guest and self._share.held > INPUT // GUEST_SHARE:
                 raise Busy(f"requests of {INPUT // GUEST_SHARE} bytes of yours are on their way already")
 
-    def take(self) -> bytes:
-        """Remove and return all bytes that aren't served, as they came."""
-        rest = b"".join([*map(frame, self.pending), self._reader.take(), self._rest])
-        self.since = None
-        self.close()
-        return rest
-
     def late(self, now: float, reading: bool) -> bool:
         """Whether the unfinished frame has exceeded FRAME_S. Time in which the daemon doesn't read isn't counted."""
         if self.since is None:

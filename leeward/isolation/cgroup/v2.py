@@ -10,7 +10,6 @@ Source:    Documentation/admin-guide/cgroup-v2.rst, cgroups(7), clone(2)
         w0                  worker; its cgroup.procs belongs to the worker's uid
           keeper            keeper and inits
           1                 leaf of job 1
-        shard1              D of the daemon's first shard
 
 Once D gives controllers to its children, D itself may hold no process: the daemon leaves it, and no other may be there.
 
@@ -269,16 +268,6 @@ class V2Driver(entry.Driver):
         cpus = entry.processors_of(slot, limits, self._cpus) if self.affinity_fixed else ()
         return V2Worker(self._home, slot, owner_uid, cpus[:1] if self._pinned else cpus, timed=self._timed)
 
-    def annex(self, number: int, pid: int) -> Callable[[], None]:
-        assert self._home is not None
-        group = self._home.make(f"shard{number}")
-        try:
-            group.write("cgroup.procs", str(pid))
-        except BaseException:
-            _remove(group)
-            raise
-        return partial(_remove, group)
-
     def sweep(self) -> int:
         return daemon_group.sweep(self._hierarchies)
 
@@ -300,11 +289,6 @@ class V2Driver(entry.Driver):
                     group.remove()
                 group.close()
         self._outer.close()
-
-
-def _remove(group: Group) -> None:
-    daemon_group.destroy([below for below, _, _ in os.walk(group.path, topdown=False)])
-    group.close()
 
 
 def _delegated(hierarchies: tuple[Hierarchy, ...]) -> str:
