@@ -398,9 +398,10 @@ def rows() -> list[tuple[str, str, str]]:
     every = list(itertools.product(OPERATIONS, TARGETS, FAULTS))
     if LONG:
         return every
-    faults = itertools.product(FAULTS, TARGETS)
+    faults = list(itertools.product(FAULTS, TARGETS))
+    pairs = zip(itertools.cycle(OPERATIONS), itertools.cycle(faults), strict=False)
     return [(operation, target, fault)
-            for operation, (fault, target) in zip(itertools.cycle(OPERATIONS), faults, strict=False)]
+            for operation, (fault, target) in itertools.islice(pairs, max(len(OPERATIONS), len(faults)))]
 
 
 def cases() -> list[Any]:
