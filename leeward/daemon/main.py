@@ -21,7 +21,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from leeward import __version__
 from leeward._native import heap
@@ -48,7 +47,7 @@ from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics, Now
 from leeward.daemon.telling.observer import Observer
 from leeward.daemon.worker.worker import Worker
-from leeward.errors import SHORT, BadRequest, LeewardError, PeerError
+from leeward.errors import SHORT, BadRequest, LeewardError
 from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.entry import Driver
 from leeward.spec.paths import default_socket

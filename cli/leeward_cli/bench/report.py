@@ -225,7 +225,7 @@ def bench(rounds: int | None, as_json: bool, socket: str | None, levels: bool, s
     """Measure a fresh job, beside lower bounds and alternatives, in turn."""
     try:
         if scale:
-            grown = scaling.findings(scaling.measure(rounds or SCALE_ROUNDS))
+            grown = scaling.findings(*scaling.measure(rounds or SCALE_ROUNDS))
             print(json.dumps(grown) if as_json else scaling.text(grown), end="\n" if as_json else "", flush=True)
             return
         run(socket, rounds, as_json, levels, plot)

@@ -16,10 +16,10 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from leeward_cli.bench.figures import described, percentile
+from leeward_cli.bench.figures import Watch, described, percentile
 from leeward_cli.bench.ours import armed, burst, daemon, daemon_pid, talks
 from leeward_cli.bench.rounds import CALLERS, no_collections
 from leeward_cli.bench.spent import spent, threads
@@ -92,8 +92,11 @@ def _turn(side: ScaleSide, jobs: int) -> ScaleTurn:
         after[0] - before[0], busiest, after[2] - before[2], client)))
 
 
-def measure(rounds: int) -> list[ScaleSide]:
-    """Each number of processors with each of daemons, in turn; OSError where no group counts workers' time."""
+def measure(rounds: int) -> tuple[list[ScaleSide], bool]:
+    """
+    Each number of processors with each of daemons, in turn, and whether the machine was noisy; OSError where no group
+    counts workers' time.
+    """
     own = sorted(os.sched_getaffinity(0))
     with contextlib.ExitStack() as stack:
         sides = []
@@ -104,13 +107,15 @@ def measure(rounds: int) -> list[ScaleSide]:
                         stack.enter_context(daemon(None, f"--pool-size={_WORKERS * processors // daemons}"))
                         for _ in range(daemons)]))
         stack.enter_context(no_collections())
+        watch = Watch()
         for number in range(-1, rounds):  # the first one warms up
             for side in sides if number % 2 else reversed(sides):
                 with _bound(own[:side.processors]):
                     turn = _turn(side, _JOBS * side.processors)
                 if number >= 0:
                     side.turns.append(turn)
-    return sides
+            watch.window()
+        return sides, watch.stir().noisy
 
 
 # --- the model ----------------------------------------------------------------
@@ -125,7 +130,8 @@ class _Station:
     waiting: deque[int] = field(default_factory=deque)
 
 
-def simulated(processors: int, daemons: int, clients: int, *, client: float, thread: float, rest: float) -> tuple[float, float]:
+def simulated(processors: int, daemons: int, clients: int, *, client: float, thread: float,
+              rest: float) -> tuple[float, float]:
     """
     Jobs a second, and the share of its time that a daemon's thread is busy, of callers that always have a job in flight:
     each is served by a client's thread, by a daemon's, and by one of that daemon's workers, which need a processor.
@@ -163,7 +169,7 @@ def simulated(processors: int, daemons: int, clients: int, *, client: float, thr
     return 1e3 * done / now, done * thread / (now * daemons)
 
 
-def findings(sides: Sequence[ScaleSide]) -> dict[str, Any]:
+def findings(sides: Sequence[ScaleSide], noisy: bool) -> dict[str, Any]:
     """The object that `--json` prints: medians of the turns, beside what the model makes of the row with one daemon."""
     of = next(side for side in reversed(sides) if side.daemons == 1)
     times = {"client": of.median("client"), "thread": of.median("busiest"),
@@ -182,7 +188,7 @@ def findings(sides: Sequence[ScaleSide]) -> dict[str, Any]:
             if daemons > 1 and rate < 1.05 * rows[-2]["rate"]:
                 break
     machine = {name: value for name, value in described(False).items() if name != "floors"}
-    return {"machine": machine, "times_ms": times, "measured": measured, "simulated": rows}
+    return {"machine": machine, "noisy": noisy, "times_ms": times, "measured": measured, "simulated": rows}
 
 
 def text(found: dict[str, Any]) -> str:
@@ -190,5 +196,8 @@ def text(found: dict[str, Any]) -> str:
     lines += [f"{row['processors']:10}{row['daemons']:9}{row['rate']:9.0f}{row['simulated']:11}{100 * row['share']:26.0f} %"
               f"{row['daemons_ms']:24.2f}{row['workers_ms']:9.2f}{row['client_ms']:8.2f}" for row in found["measured"]]
     lines += ["simulated, with a client for each daemon:"]
-    lines += [f"{row['processors']:10}{row['daemons']:9}{row['rate']:20}{100 * row['share']:26.0f} %" for row in found["simulated"]]
+    lines += [f"{row['processors']:10}{row['daemons']:9}{row['rate']:20}{100 * row['share']:26.0f} %"
+              for row in found["simulated"]]
+    if found["noisy"]:
+        lines.append("The machine was noisy: the measured rates say little, the times of a job more.")
     return "\n".join(lines) + "\n"

@@ -18,14 +18,12 @@ One sweep a second checks the deadlines of all connections: a timer for each req
 from __future__ import annotations
 
 import enum
-import errno
 import socket
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.closing import DescriptorsPassed, receive
 from leeward.daemon.loop.reactor import JobStart, Ran, Stream, reason
 from leeward.daemon.run.runner_states import after
 from leeward.daemon.run.verdict import bug

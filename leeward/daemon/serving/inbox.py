@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, overload
 from leeward._native.memfd import memory_file
 from leeward.daemon.serving.rounds import GUEST_SHARE, Share
 from leeward.errors import BadRequest, Busy, PeerError
-from leeward.wire.frames import FrameReader, frame
+from leeward.wire.frames import FrameReader
 from leeward.wire.long_frames import LongFrame
 
 if TYPE_CHECKING:

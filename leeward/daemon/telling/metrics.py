@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from leeward.base.dataclass import dataclass, field
 from leeward.daemon.loop.barrier import COSTS
