@@ -41,7 +41,7 @@ from leeward.daemon.telling.observer import Observer
 from leeward.errors import LeewardError, PeerError
 
 #: Slots between the first workers of two shards: more than the daemon's own pools can have.
-SLOTS = 4096
+SLOTS = 32768
 #: Seconds between two reports of what has happened, while the shard has connections.
 REPORT_S = 0.25
 #: Ends of jobs in one message.
