@@ -437,7 +437,7 @@ def stand(request: pytest.FixtureRequest, host: Servers, tmp_path_factory: pytes
 
 @pytest.mark.needs("extra-web")
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("stand", "operation", "target", "faults"), cases(), indirect=["stand"])
+@pytest.mark.parametrize(("stand", "operation", "target", "faults"), cases(), indirect=["stand"], scope="module")
 def test_an_operation_is_answered_once_whatever_process_fails(stand: Stand, operation: str, target: str,
                                                               faults: list[str]) -> None:
     chooser = random.Random(f"{operation} {target}")

@@ -163,9 +163,15 @@ def look(path):
         return open(path).read(10)
     except OSError as error:
         return error.strerror
+def target(fd):
+    path = os.path.realpath("/proc/self/fd/" + fd)
+    if not path.startswith("/dev/shm/#"):
+        return path
+    found = os.stat(int(fd))  # what memfd_create() gives where no controller counts its memory: the sandbox's own
+    return "/memfd:" if (0, os.stat("/dev/shm").st_dev) == (found.st_nlink, found.st_dev) else path
 with open("/tmp/first", "w") as file:
     print(*(line.split()[1] for line in open("/proc/self/status") if line.startswith(("CapEff", "CapPrm", "NoNewPrivs"))),
-          *(os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")),
+          *map(target, os.listdir("/proc/self/fd")),
           look("/proc/version"), look("/proc/1/environ"), file=file)
 """
 
