@@ -352,14 +352,15 @@ class AsyncSandbox(AsyncOverlayCalls):
     async def execute(self, code: str | bytes, **options: Unpack[CodeOptions]) -> Result:
         """
         Run Python code, at most 16 MiB, in a fresh interpreter with the sandbox's files. Takes the options of
-        Session.execute but `deadline`, and `stdin`; the result is as for
+        Session.execute but `deadline` and `label`, and `stdin`; the result is as for
         Client.execute, the errors as for `run`.
         """
         return await self._execute(0, code, options)
 
-    async def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
+    async def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions,
+                       seconds: float | None = None) -> Result:
         plain = options.keys() == {"display"} if kernel else not options
-        if plain and isinstance(code, (str, bytes)):  # the common case
+        if plain and seconds is None and isinstance(code, (str, bytes)):  # the common case
             key = await self._named(), kernel, bool(options.get("display"))
             text = code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code
             return sandbox_calls.result(await self._connections.execute_in_kernel(key, text))
@@ -367,7 +368,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         fields |= {"kernel": kernel} if kernel else {}
         arrivals = arrivals_of(options)
         served = awaited_by(options, arrivals)
-        answer = await self._connections.call("sandbox_execute", fields, functions=served)
+        answer = await self._connections.call("sandbox_execute", fields, seconds, served)
         return arrived(sandbox_calls.result(answer), arrivals)
 
     async def kernel(self, *, snapshot: AsyncSnapshot | str | None = None, same_random: bool = False) -> AsyncKernel:

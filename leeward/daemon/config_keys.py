@@ -206,11 +206,7 @@ KEYS: dict[str, Key] = {
     "pool_size": Key(whole(1, 1024), "workers that are kept, each of which runs one job at a time"),
     "max_jobs": Key(whole(-1, 1024), "jobs at once. While more wait than there are workers, further workers are made as"
                                      " far as memory, processors and descriptors suffice, and end when they are idle."
-                                     " -1 is as many as that allows, pool_size or less is none. With `shards` there are"
-                                     " none"),
-    "shards": Key(whole(1, 64), "processes that serve fresh jobs, the daemon included, each with a part of pool_size."
-                               " One is enough for four processors; others help where short jobs of several"
-                               " connections keep more of them busy"),
+                                     " -1 is as many as that allows, pool_size or less is none"),
     "spares": Key(whole(0, 16), "spare processes of each worker: confined and ready for a job, in addition to the one"
                                 " that takes the next job. With more of them bursts are served without delay, and more"
                                 " memory is used"),
