@@ -384,7 +384,8 @@ def test_no_data_races(flags: list[str], tmp_path: Path) -> None:
     program = tmp_path / "races"
     subprocess.run(["gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-fsanitize=thread", f"-I{NATIVE}", *flags, "-o",
                     program, ROOT / "tests/native/supervisor_races.c", NATIVE / "supervisor.c",
-                    *(NATIVE / f"supervisor_{part}.c" for part in ("charges", "ids", "owners", "watches")), "-pthread"], check=True)
+                    *(NATIVE / f"supervisor_{part}.c" for part in ("charges", "ids", "owners", "watches")), "-pthread"],
+                   check=True)
     # -R: this sanitizer's memory map is older than 32 bits of address randomness
     got = subprocess.run(["setarch", "-R", program], check=False, capture_output=True, text=True,
                          env={"TSAN_OPTIONS": "halt_on_error=1"})
