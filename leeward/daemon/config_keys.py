@@ -25,6 +25,9 @@ from leeward.spec.profiles import BASES, IDLE
 from leeward.spec.sizes import parse_size
 from leeward.wire import fields
 
+#: The most that `max_sessions` may be. Each takes three or four processes, of which many kernels number 32,768.
+MOST_SEATS = 16384
+
 Check = Callable[[Any], Any]
 
 #: Layers that an operator may allow to be missing; the others are always required.
@@ -220,8 +223,8 @@ KEYS: dict[str, Key] = {
                               " layout or hash seed. A worker then serves one job, and costs the processor time of an"
                               " interpreter's start and imports; spares, recycle_after, layout_jobs and layout_time"
                               " have no effect"),
-    "queue_size": Key(whole(0, 65536), "requests that may wait for a worker, beside those for which workers may be"
-                                       " made; others are refused at once", True),
+    "queue_size": Key(whole(0, 65536), "jobs that may wait for a worker, beside those for which workers may be made;"
+                                       " others are refused at once", True),
     "queue_delay": Key(seconds(0, 86400), "seconds that a request may have to wait for a worker, or 10 times the time"
                                           " of a job if that is more. Once all requests have waited longer for that"
                                           " time, the daemon refuses others that would. 0 is no bound by time", True),
@@ -236,10 +239,9 @@ KEYS: dict[str, Key] = {
                                                   " ask for this bound, and send no more", True),
     "max_collected": Key(whole(0, 4000), "files that `collect` of one job brings back; the result names the files"
                                          " that were left out", True),
-    "max_sessions": Key(whole(-1, 1024), "sessions and sandboxes at once. Each of them occupies a worker: half of the"
-                                         " pool's workers at most, then further workers, as far as memory and"
-                                         " descriptors suffice. -1 is as many as that allows, 0 is none",
-                        True),
+    "max_sessions": Key(whole(-1, MOST_SEATS), "sessions and sandboxes at once. Each of them occupies a worker: half of"
+                                               " the pool's workers at most, then further workers, as far as memory and"
+                                               " descriptors suffice. -1 is as many as that allows, 0 is none", True),
     "connection_sessions": Key(whole(1, 1024), "sessions of one connection at once, of those that max_sessions"
                                                " allows", True),
     "session_idle": Key(seconds(0.001, 86400), "seconds after which a session without a job gives its worker back",
