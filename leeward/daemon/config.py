@@ -41,7 +41,6 @@ class Config:
     socket: str = ""
     pool_size: int = 4
     max_jobs: int = -1
-    shards: int = 1
     spares: int = 1
     recycle_after: int = 100
     layout_jobs: int = 10_000
@@ -139,8 +138,6 @@ MOST_JOBS, MOST_ASKED, LEAST_MEMORY = 256, 1024, 32 * MIB
 
 def jobs_beyond(config: Config, memory: int) -> int:
     """Return how many workers for jobs may be made beside the pool's: as many as *memory* carries, or `max_jobs`."""
-    if config.shards > 1:
-        return 0
     if config.max_jobs < 0:
         return max(0, min(MOST_JOBS, memory // LEAST_MEMORY - config.pool_size))
     return max(0, min(MOST_ASKED, config.max_jobs - config.pool_size))

@@ -209,11 +209,7 @@ KEYS: dict[str, Key] = {
     "pool_size": Key(whole(1, 1024), "workers that are kept, each of which runs one job at a time"),
     "max_jobs": Key(whole(-1, 1024), "jobs at once. While more wait than there are workers, further workers are made as"
                                      " far as memory, processors and descriptors suffice, and end when they are idle."
-                                     " -1 is as many as that allows, pool_size or less is none. With `shards` there are"
-                                     " none"),
-    "shards": Key(whole(1, 64), "processes that serve fresh jobs, the daemon included, each with a part of pool_size."
-                               " One is enough for four processors; others help where short jobs of several"
-                               " connections keep more of them busy"),
+                                     " -1 is as many as that allows, pool_size or less is none"),
     "spares": Key(whole(0, 16), "spare processes of each worker: confined and ready for a job, in addition to the one"
                                 " that takes the next job. With more of them bursts are served without delay, and more"
                                 " memory is used"),
@@ -380,7 +376,9 @@ PROFILE_KEYS: dict[str, Key] = {
     "home": Key(home, 'a path such as "/home/user" that leads to /workspace, and is HOME; "" for the base\'s'),
     "idle": Key(one_of(("", *IDLE)), "as the key of that name above, where given"),
     "image": Key(image, 'an image of `leeward image`, whose root file system its sandboxes have; "" for the host\'s'
-                        " files. With base = \"python\" or \"workdir\""),
+                        " files"),
+    "owners": Key(flag, "in an image whose user is root `stat` tells the owner that a file was given by chown: each"
+                        " look at a file takes some ten times as long"),
     "min": Key(whole(1, 256), "workers that stand while the profile is in use"),
     "max": Key(whole(1, 256), "workers at most: further ones are made while requests wait, and for sessions and"
                               " sandboxes"),

@@ -85,8 +85,8 @@ class Workforce:
     """
     *held*: the number of workers that sessions and sandboxes have. *room* more may be made for them, *surplus* in
     advance, when others are renewed, and those of *beyond* for jobs. No two pools of a daemon share a slot. If it
-    *grows*, its room is for jobs that wait, too, and its runners aren't given to the fast path, which doesn't ask whose
-    they are.
+    *grows*, its room is for jobs that wait, too, and the fast path gets only runners of sessions and kernels: it doesn't
+    ask whose the others are.
     """
 
     def __init__(self, reactor: Reactor, maker: Branch, work: Pool, size: int, *,
@@ -106,7 +106,7 @@ class Workforce:
         self.refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)  # which of them may arm a runner
         self._overrun = False  # workers go on past their number of jobs
         self._outdated = False  # some workers may be of an old zygote
-        self._offering, self._grows = not grows, grows
+        self._taking, self._grows = True, grows
         self._extra = 0  # workers that are there for jobs
         self.claims: Callable[[Worker], bool] = lambda _worker: False  # whether a free worker may have no job now
         self.closed = False  # no more workers are made
@@ -233,8 +233,13 @@ class Workforce:
 
     @property
     def fast_path(self) -> FastPath | None:
-        """The fast path, where this reactor has one and new jobs are taken."""
-        return self._reactor.fast_path if self._offering else None
+        """The fast path, where this reactor has one and new jobs are taken: for runners that have a holder."""
+        return self._reactor.fast_path if self._taking else None
+
+    @property
+    def open_path(self) -> FastPath | None:
+        """The same, for jobs that name no holder and no pool."""
+        return None if self._grows else self.fast_path
 
     def offered(self, runner: int, worker: Worker | None) -> None:
         """For a worker: its *runner* is on offer to the fast path, or with None no longer."""
@@ -246,7 +251,7 @@ class Workforce:
     def stop_offering(self) -> None:
         """Withdraw the runners on offer to the fast path, and offer no more."""
         self._reactor.barrier.steps(*(worker.leasing.withdraw for worker in list(self.offers.values())))
-        self._offering = False
+        self._taking = False
 
     def runner_made(self) -> None:
         self.runners_made += 1
