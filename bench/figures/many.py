@@ -1,5 +1,5 @@
-"""Many jobs: each promise of the pool's, one row or two, beside what holds it or the nearest floor. 200 that sleep, many by one
-call, verdicts, bursts of sandboxes, branches, kernels, no controllers, fresh jobs, more processors, bytes of egress."""
+"""Many jobs: each promise of the pool, one row or two, beside what holds it or the nearest floor. 200 that sleep, many by
+one call, verdicts, bursts of sandboxes, branches, kernels, no controllers, fresh jobs, more processors, bytes of egress."""
 
 from __future__ import annotations
 
