@@ -37,18 +37,19 @@ if TYPE_CHECKING:
 
 
 def vacancy(workers: Mapping[int, Worker], resting: Collection[int], size: int,
-            surplus: int = SURPLUS, first: int = 0) -> int | None:
+            surplus: int = SURPLUS, first: int = 0, vacant: int = 0) -> int | None:
     """
     The slot in which a worker has to be made now, or None: that of a missing worker, or a further one if an outdated
     worker is idle and no worker is being made or ending. *resting*: slots of workers that are made again later, after a
-    failure; *surplus*: workers that there may be beyond *size*.
+    failure; *surplus*: workers that there may be beyond *size*; no slot below *vacant* is free.
     """
     there = len(workers) + len(resting)
     if there > size or (there == size and (
             not surplus or resting or any(worker.state is not WorkerState.SERVING for worker in workers.values())
             or not any(worker.outdated and worker.free for worker in workers.values()))):
         return None
-    return next(slot for slot in range(first, first + size + surplus) if slot not in workers and slot not in resting)
+    return next(slot for slot in range(max(first, vacant), first + size + surplus)
+                if slot not in workers and slot not in resting)
 
 
 def may_go(worker: Worker, workers: Mapping[int, Worker], size: int, surplus: int = SURPLUS) -> bool:
@@ -100,6 +101,8 @@ class Workforce:
         self.offers: dict[int, Worker] = {}  # workers by the number of their runner that is on offer to the fast path
         self._failures: dict[int, int] = {}
         self._resting: set[int] = set()  # slots in which a worker is made again later
+        self._vacant = first  # no slot below it is free
+        self._lean = self.armed = 0  # lean workers; runners that wait for a job, as `Arming` counts them
         self.refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)  # which of them may arm a runner
         self._overrun = False  # workers go on past their number of jobs
         self._outdated = False  # some workers may be of an old zygote
@@ -117,18 +120,18 @@ class Workforce:
         in_any_case(*[self._make_next] * max(1, missing))
 
     def _make_next(self) -> None:
-        slot = vacancy(self.by_slot, self._resting, self.wanted, self.surplus, self._first)
+        surplus = self.surplus if self._outdated and any(worker.outdated for worker in self._idle) else 0
+        slot = vacancy(self.by_slot, self._resting, self.wanted, surplus, self._first, self._vacant)
         if slot is not None:
             self._make(slot)
 
     def _make(self, slot: int) -> None:
         if self.closed or self._work.over or slot in self.by_slot:
             return
-        others = sum(worker.lean for worker in self.by_slot.values())
-        full = len(self.by_slot) - others
-        lean = full >= self._base(self._waiting) and others < self._extra
+        full = len(self.by_slot) - self._lean
+        lean = full >= self._base(self._waiting) and self._lean < self._extra
         # Lean workers may have the descriptors of those for sessions.
-        if others + lean > self.beyond.left(max(0, full + (not lean) - self.size - self.surplus)):
+        if self._lean + lean > self.beyond.left(max(0, full + (not lean) - self.size - self.surplus)):
             return
         try:
             self.by_slot[slot] = self._maker.make_worker(slot, self, lean=lean)
@@ -136,6 +139,9 @@ class Workforce:
             self._failures[slot] = self._failures.get(slot, 0) + 1
             self._maker.making_failed(slot, str(error))
             self._rest(slot)
+        else:
+            self._vacant = slot + 1
+            self._lean += lean
 
     def _rest(self, slot: int) -> None:
         self._resting.add(slot)
@@ -144,6 +150,7 @@ class Workforce:
 
     def _rested(self, slot: int) -> None:
         self._resting.discard(slot)
+        self._vacant = min(self._vacant, slot)
         self.make_missing()
 
     def worker_failed(self, worker: Worker, layer: str, message: str, *, passing: bool = False) -> None:
@@ -156,6 +163,8 @@ class Workforce:
         """For a worker that has ended: make another one."""
         if self.by_slot.get(worker.slot) is worker:
             del self.by_slot[worker.slot]
+            self._vacant = min(self._vacant, worker.slot)
+            self._lean -= worker.lean
         self._idle.pop(worker, None)
         if worker.lean and not self._work.queue:  # nobody waits for another one in its place
             self._extra = min(self._extra, self._needed(0))
@@ -249,7 +258,7 @@ class Workforce:
         self._maker.runner_made()
 
     def _stocked(self) -> bool:
-        return sum([worker.armed for worker in self.by_slot.values()]) >= self.size
+        return self.armed >= self.size
 
     # --- renewing -------------------------------------------------------------
 
@@ -280,7 +289,7 @@ class Workforce:
 
     def _relieve(self) -> None:
         """Retire outdated workers that are idle and have been replaced, and replace the next one."""
-        for worker in self.workers:
+        for worker in tuple(self._idle):
             if may_go(worker, self.by_slot, self.wanted, self.surplus):
                 worker.retire("")
         self._outdated = any(worker.outdated for worker in self.by_slot.values())
@@ -366,6 +375,7 @@ class Workforce:
     def broken(self, error: Exception) -> None:
         """For the barrier: tell the pool, and end the pauses of all slots, as the callback may have had to end one."""
         self._resting.clear()
+        self._vacant = self._first
         self._work.broken(error)
 
     def states(self) -> dict[str, int]:
