@@ -256,16 +256,21 @@ def _kernels(settings: FigureSettings) -> Sequence[Row]:
 
 
 def _commands(settings: FigureSettings) -> Sequence[Row]:
-    """In the sandbox itself, without a client: its namespaces, its groups and its filter."""
+    """Beside one in the sandbox itself, without a client; and one in a bare sandbox of C, by as many processes."""
     ours, floor = "box.run", "posix_spawn inside"
     found: dict[str, list[list[float]]] = {ours: [], floor: []}
-    with daemon(None) as path, Sandbox(socket=path) as box, box.kernel() as kernel:
+    with daemon(None) as path, Sandbox(socket=path) as box, box.kernel() as kernel, contextlib.ExitStack() as stack:
         kernel.execute(_SPAWN)
+        bare = None if settings.program is None else stack.enter_context(floors.command(settings.program))
         for _ in range(settings.some(20)):
             found[ours].append(row(lambda: check("true", good(box.run(["true"])).stdout, b""), 10, GAP_S))
             found[floor].append(json.loads(good(kernel.execute("print(spawned(10))")).stdout))
+            if bare is not None:
+                found.setdefault(bare.name, []).append(row(bare.call, 10, GAP_S))
+    words = "the same over a command by bare C, in a sandbox as bare and through as many processes: the floor"
     return [absolute('box.run(["true"])', found[ours], "ms", 1.2, "the bar is for a host where posix_spawn takes 0.7"),
-            compared("the same over posix_spawn inside the sandbox: the floor", found, ours, floor, None)]
+            compared("the same over posix_spawn inside the sandbox: the floor", found, ours, floor, None),
+            missing(words, None, "there is no compiler") if bare is None else compared(words, found, ours, bare.name, None)]
 
 
 def _large_branches(settings: FigureSettings) -> Sequence[Row]:

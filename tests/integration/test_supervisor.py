@@ -138,6 +138,18 @@ def test_counts_stay_when_all_tasks_are_dead(supervisor: Supervisor) -> None:
         assert {"mount": 1} == supervisor.counts(child.job)
 
 
+def test_a_listener_that_comes_when_all_tasks_are_dead(supervisor: Supervisor) -> None:
+    """As that of a program that is over at once: nothing is left to answer, and its removal finds no counts."""
+    child, listener = confined.start(f"tell({MOUNT})")
+    confined.stop(child)
+    assert ready(listener, 60)
+    supervisor.add(listener, child.job)
+    assert spent(0.2) < 0.1
+    assert ({}, {}) == (supervisor.counts(child.job), supervisor.remove(child.job))
+    with confined.confined(f"tell({MOUNT})", supervisor) as child:  # perhaps in its slot
+        assert -errno.EACCES == child.told()
+
+
 FLOOD = f"""
 def flood():
     while True: {MOUNT}
