@@ -19,16 +19,16 @@ def _not_cached() -> Iterator[None]:
     watching.watchers.cache_clear()
 
 
-@pytest.mark.parametrize(("instances", "watches", "parts", "most"), [
-    (128, 192536, 1, 8), (128, 192536, 3, 2), (1024, 192536, 1, 11), (15, 192536, 1, 0), (128, 8192, 1, 0),
+@pytest.mark.parametrize(("instances", "watches", "most"), [
+    (128, 192536, 8), (1024, 192536, 11), (15, 192536, 0), (128, 8192, 0),
 ])
 def test_half_of_what_the_user_has_is_the_sandboxes(
-        monkeypatch: pytest.MonkeyPatch, instances: int, watches: int, parts: int, most: int) -> None:
+        monkeypatch: pytest.MonkeyPatch, instances: int, watches: int, most: int) -> None:
     numbers = {"max_user_instances": instances, "max_user_watches": watches, "max_queued_events": 10}
     monkeypatch.setattr(watching, "_number", numbers.__getitem__)
     monkeypatch.setattr(supervisor, "can_bound_watches", lambda path: True)
 
-    assert Watchers(most, 5120) == watching.watchers(parts)
+    assert Watchers(most, 5120) == watching.watchers()
 
 
 def test_nobody_watches_where_no_sandbox_could_be_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
