@@ -160,13 +160,13 @@ async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
     said = request.headers.get("content-length", "0")
     if not said.isascii() or not said.isdigit() or int(said[:20]) > most:
         raise too_large(most)
-    size, more, now = 0, True, asyncio.get_running_loop().time
-    began = now()
+    size, more, waited = 0, True, 0.0  # seconds for the client, and not those that its reader took
     while more:
-        until = now() if most == ENDLESS else min(now(), began + size / LEAST_RATE)
+        began = time.monotonic()
         try:
-            async with asyncio.timeout_at(until + PIECE_S):
+            async with asyncio.timeout(PIECE_S + (0.0 if most == ENDLESS else min(0.0, size / LEAST_RATE - waited))):
                 message = await request.receive()
+            waited += time.monotonic() - began
         except TimeoutError:
             raise ServeProblem(408, f"the body came too slowly: {LEAST_RATE} bytes a second are the least") from None
         if message["type"] == "http.disconnect":

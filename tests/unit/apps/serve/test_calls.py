@@ -230,3 +230,47 @@ def test_values_of_hostile_texts_are_counted_in_one_pass(calls, body):
     with contextlib.suppress(ServeProblem):
         calls.check_values(body)
     assert time.process_time() - began < 2
+
+
+def test_who_holds_up_the_loop_rests_as_long_while_others_work(calls):
+    async def run():
+        one, other, order = calls.Use(), calls.Use(), list[str]()
+
+        def work(name):
+            order.append(name)
+            time.sleep(0.02)  # the loop stands still
+            return name
+
+        began = time.monotonic()
+        given = [(one, "a"), (one, "b"), (other, "c"), (other, "d")]
+        assert ["a", "b", "c", "d"] == await asyncio.gather(*(calls.in_turn(use, work, name) for use, name in given))
+        assert time.monotonic() - began >= 0.08  # four works; each rest is another's work
+        assert ["a", "c"] == order[:2]
+        with pytest.raises(ZeroDivisionError):
+            await calls.in_turn(one, lambda: 1 // 0)
+        assert not one.working.locked()
+
+    asyncio.run(run())
+
+
+def test_a_body_that_drips_is_ended_but_for_a_terminals(calls, monkeypatch):
+    """Each piece comes in time, all of them too late."""
+    from starlette.requests import Request
+
+    monkeypatch.setattr(calls, "PIECE_S", 0.5)
+
+    async def read(most, rate):
+        monkeypatch.setattr(calls, "LEAST_RATE", rate)
+        left = 20
+
+        async def receive():
+            nonlocal left
+            left -= 1
+            await asyncio.sleep(0.03)
+            return {"type": "http.request", "body": b"x", "more_body": left > 0}
+
+        return [piece async for piece in calls.pieces_of(Request({"type": "http", "headers": []}, receive), most)]
+
+    assert 20 == len(asyncio.run(read(100, 1))) == len(asyncio.run(read(calls.ENDLESS, 1 << 20)))
+    with pytest.raises(ServeProblem, match="slowly"):
+        asyncio.run(read(100, 1 << 20))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,3 +46,15 @@ def test_input_alone_may_be_large(name, most):
     from leeward.apps.serve.e2b.connect_rpc import most_of
 
     assert most == most_of(name)
+
+
+@pytest.mark.parametrize("count", [1, 128, 129, 700])
+@pytest.mark.parametrize("is_json", [True, False])
+def test_many_entries_are_the_same_answer_as_few_pieces(count, is_json):
+    from leeward.apps.serve.calls import Use
+    from leeward.apps.serve.e2b.connect_rpc import _written
+    from leeward.apps.serve.e2b.messages import written
+
+    row = {"entries": [{"name": f"é{number}", "size": str(number), "mode": 0o644} for number in range(count)]}
+    made = asyncio.run(_written(SimpleNamespace(use=Use()), "filesystem.ListDirResponse", row, is_json))
+    assert written("filesystem.ListDirResponse", row, is_json) == made
