@@ -28,7 +28,7 @@ from kit.forged_states import ANY, spoiled
 from kit.live_daemon import LiveDaemon, descendants, held
 from kit.waiting import poll_until
 
-#: States after which the sandboxes are made anew, and pairs of sandboxes at once.
+#: States after which the sandboxes are made anew, at most, and pairs of sandboxes at once.
 _ROUND, _LANES = 200, 3
 
 
@@ -44,7 +44,7 @@ def main(runs: int, seed: int | None = None) -> int:
             _rounds(daemon, f"{seed} first", _LANES, 1, Counter())
             before = _left(daemon)
             with suppress(KeyboardInterrupt):
-                _rounds(daemon, str(seed), runs, _ROUND, ends)
+                _rounds(daemon, str(seed), runs, min(_ROUND, -(-runs // _LANES)), ends)
             poll_until(lambda: all(now <= then for now, then in zip(_left(daemon), before, strict=True)),
                        f"{before} were there before")
     told = ", ".join(f"{count} {how}" for how, count in ends.most_common())
