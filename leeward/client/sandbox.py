@@ -378,9 +378,10 @@ class Sandbox(OverlayCalls):
     def fork(self, count: int = 1, kernels: Iterable[Kernel] = (), *,
              same_random: bool = False) -> Copies:
         """
-        Open *count* sandboxes that are copies of this one: with its options, what is in /workspace, /tmp and /dev/shm, and
-        copies of these *kernels* of its, in this order, which share the memory that none of them writes. Programs aren't
-        copied. The files are taken after the kernels' states: what changes meanwhile may be old or new.
+        Open *count* sandboxes that are copies of this one: with its options, what is in /workspace, /tmp and /dev/shm, or
+        what it has changed of its image's root, and copies of these *kernels* of its, in this order, which share the memory
+        that none of them writes. Programs aren't copied. The files are taken after the kernels' states: what changes
+        meanwhile may be old or new.
 
         Args:
             count: how many.
@@ -389,12 +390,10 @@ class Sandbox(OverlayCalls):
 
         Raises:
             SnapshotFailed: a kernel has what can't be taken, or its copy can't begin; no copy is left.
-            ValueError: this object hasn't opened the sandbox itself, or it shows folders of the host, has a home or an
-                image.
+            ValueError: this object hasn't opened the sandbox itself, or it shows folders of the host or has a home.
         """
-        if self._attached or self._mounts or not self._fields.keys().isdisjoint(("home", "image")):
-            raise ValueError("a sandbox that was attached, that shows folders of the host, has a home or an image can't be"
-                             " forked")
+        if self._attached or self._mounts or "home" in self._fields:
+            raise ValueError("a sandbox that was attached, that shows folders of the host or has a home can't be forked")
         from leeward.client.forking import forks  # most programs don't need it
 
         return forks(self, count, [*kernels], same_random=same_random)

@@ -24,7 +24,7 @@ FIRST = {"request", "stream", "job reply", "control", "conversation", "http"}
 
 #: Some 230 us for one input to all of them and of the broker's.
 RUNS = 10_000_000 if LONG else 30_000
-FURTHER = {"sandbox answers", "calls", "shard messages"}
+FURTHER = {"sandbox answers", "calls"}
 
 #: What the broker of egress decodes.
 EGRESS = {"client hello", "first lines", "masked streams", "request heads", "queries", "policies", "egress control",

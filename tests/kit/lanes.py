@@ -49,7 +49,7 @@ SECOND = (*(f"tests/integration/test_{name}.py" for name in (
 
 #: What runs beside both, so that few tests of a bounded time are beside another one. Its files even out the lanes' times.
 THIRD = ("tests/escapes", *(f"tests/integration/test_{name}.py" for name in (
-    "c_sandboxes", "selftest", "operating", "shards", "leaks", "map", "pool", "sandbox_files", "crashes", "cgroup",
+    "c_sandboxes", "selftest", "operating", "leaks", "map", "pool", "sandbox_files", "crashes", "cgroup",
     "daemon_life", "client", "descriptors", "hostile_clients", "reaping", "cut_output", "many_sessions",
     "sessions_in_use", "approvals_many", "approvals_races", "approvals_service", "c_client", "egress_clients",
     "env_command")))
