@@ -73,8 +73,10 @@ def _rounds(daemon: LiveDaemon, seed: str, runs: int, size: int, ends: Counter[s
                 each.result()
         finally:
             over.set()
-            pool.shutdown(cancel_futures=True)
-            ends.update(sum(counts, Counter()))
+            try:
+                pool.shutdown(cancel_futures=True)
+            finally:  # a second interrupt, too
+                ends.update(sum(counts, Counter()))
 
 
 def _round(daemon: LiveDaemon, seed: str, count: int, ends: Counter[str], over: threading.Event) -> None:
