@@ -80,10 +80,12 @@ static void refuse(struct lw_supervisor *supervisor, const struct lw_listener *l
 	sent(supervisor, listener);
 }
 
-/* Have the kernel execute the call, by a decision on registers alone: another thread could change the task's memory. */
+/* Have the kernel execute the call, by a decision on registers alone: another thread could change the task's memory. A call
+ * about owners may go on whatever its memory says, as it may without such a filter. */
 bool lw_let_go_on(struct lw_supervisor *supervisor, const struct lw_listener *listener)
 {
 	supervisor->response->error = 0;
+	supervisor->response->val = 0;
 	supervisor->response->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
 	return sent(supervisor, listener);
 }

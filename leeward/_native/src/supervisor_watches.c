@@ -343,10 +343,11 @@ static void tell_task(struct lw_supervisor *supervisor, uint64_t tag, const stru
 		memset(response, 0, supervisor->response_size);
 		response->id = request->id;
 		response->error = result < 0 ? result : 0;
-		response->val = result < 0 || result == LW_GO_ON ? 0 : result;
-		response->flags = result == LW_GO_ON ? SECCOMP_USER_NOTIF_FLAG_CONTINUE : 0;
-		while (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, response) && errno == EINTR)
+		response->val = result < 0 ? 0 : result;
+		while (result != LW_GO_ON && ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, response) && errno == EINTR)
 			;
+		if (result == LW_GO_ON)
+			lw_let_go_on(supervisor, listener);
 		if (result == -EACCES) {
 			lw_count_refusal(supervisor, listener, request);
 			lw_poke(supervisor->wake);	/* the thread that looks at the clock */

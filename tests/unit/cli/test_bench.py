@@ -242,14 +242,15 @@ def test_a_fork_into_namespaces_answers():
         fork.rate(3, 7)
 
 
-@pytest.mark.needs("compiler")
+@pytest.mark.needs("compiler", "user-namespaces")
 def test_the_floors_with_more_behind_them_answer():
     with floors.compiled() as program:
         assert program is not None
-        with floors.through(program) as warm, floors.pour(program, 3 << 20) as pour:
+        with floors.through(program) as warm, floors.pour(program, 3 << 20) as pour, floors.command(program) as command:
             for _ in range(2):
                 warm.call()
                 pour.call()
+                command.call()
 
 
 @pytest.mark.needs("compiler")
