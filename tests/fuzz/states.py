@@ -28,7 +28,7 @@ from kit.forged_states import ANY, spoiled
 from kit.live_daemon import LiveDaemon, descendants, held
 from kit.waiting import poll_until
 
-#: States after which the sandboxes are made anew, and pairs of sandboxes at once.
+#: States after which the sandboxes are made anew, at most, and pairs of sandboxes at once.
 _ROUND, _LANES = 200, 3
 
 
@@ -43,12 +43,14 @@ def main(runs: int, seed: int | None = None) -> int:
         with LiveDaemon(Path(folder), "--config", str(config)) as daemon:
             _rounds(daemon, f"{seed} first", _LANES, 1, Counter())
             before = _left(daemon)
-            with suppress(KeyboardInterrupt):
-                _rounds(daemon, str(seed), runs, _ROUND, ends)
+            try:
+                with suppress(KeyboardInterrupt):
+                    _rounds(daemon, str(seed), runs, min(_ROUND, -(-runs // _LANES)), ends)
+            finally:
+                told = ", ".join(f"{count} {how}" for how, count in ends.most_common())
+                print(f"Loaded {ends.total()} spoiled states, seed {seed}: {told}", file=sys.stderr)
             poll_until(lambda: all(now <= then for now, then in zip(_left(daemon), before, strict=True)),
                        f"{before} were there before")
-    told = ", ".join(f"{count} {how}" for how, count in ends.most_common())
-    print(f"Loaded {ends.total()} spoiled states, seed {seed}: {told}", file=sys.stderr)
     return 0
 
 
@@ -71,8 +73,10 @@ def _rounds(daemon: LiveDaemon, seed: str, runs: int, size: int, ends: Counter[s
                 each.result()
         finally:
             over.set()
-            pool.shutdown(cancel_futures=True)
-            ends.update(sum(counts, Counter()))
+            try:
+                pool.shutdown(cancel_futures=True)
+            finally:  # a second interrupt, too
+                ends.update(sum(counts, Counter()))
 
 
 def _round(daemon: LiveDaemon, seed: str, count: int, ends: Counter[str], over: threading.Event) -> None:
@@ -84,9 +88,13 @@ def _round(daemon: LiveDaemon, seed: str, count: int, ends: Counter[str], over: 
         for number in range(count):
             if over.is_set():
                 break
-            ends[_load(kernel, other)] += 1
-            assert "[6]" == kernel.execute("x").value, (seed, number)
-            assert "7" == beside.execute("y").value, (seed, number)
+            ends[how := _load(kernel, other)] += 1
+            try:
+                assert "[6]" == kernel.execute("x").value
+                assert "7" == beside.execute("y").value
+            except BaseException as error:
+                error.add_note(f"seed {seed}, state {number}: they {how}:\n{other.info()}")
+                raise
     with daemon.client() as client:
         assert b"on\n" == client.execute("print('on')").stdout
 

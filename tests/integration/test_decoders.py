@@ -38,7 +38,7 @@ WEB = {"web bodies", "web forms", "web heads", "bridge frames"}
 IMAGE_RUNS = 1_000_000 if LONG else 5_000
 IMAGES = {"image layers", "image documents"}
 
-#: States that are spoiled and loaded; 40 to 100 ms for each.
+#: States that are spoiled and loaded; some 30 ms of the processor for each.
 STATE_RUNS = 100_000 if LONG else 100
 
 
