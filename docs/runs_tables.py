@@ -55,7 +55,7 @@ def frameworks() -> str:
             for row in recorded("frameworks").values()]
     return _placed("docs/frameworks.md", _table([
         ("package", "version", "tests that passed", "date", "the newest", "ms a call"), *sorted(rows)]) + "\n" + _table([
-            ("suite, by `./dev suites`", "version", "how much of it", *COUNTS, "date"), *suites()]))
+            ("suite, by `./dev suites`", "version", "how much of it", *COUNTS.values(), "date"), *suites()]))
 
 
 #: What `./dev suites` counts in a part of a suite.
@@ -76,12 +76,14 @@ def suites() -> Iterator[tuple[object, ...]]:
 
 
 def readme() -> str:
-    """Of README.md: a line for agents, and one for adapters."""
+    """Of README.md: a line for agents, for adapters, and for suites of programs."""
     tried, adapters = recorded("agents"), recorded("frameworks")
     rows = (("agents, each by all steps", tried, ", ".join(
                 f"{name} {row['version']}" for name, row in sorted(tried.items()) if {*STEPS} <= {*row})),
             ("adapters", adapters, ", ".join(
-                f"{row['package']} {row['version']} ({_passed(row)})" for _, row in sorted(adapters.items()))))
+                f"{row['package']} {row['version']} ({_passed(row)})" for _, row in sorted(adapters.items()))),
+            ("own tests of programs, inside as outside", recorded("suites"), ", ".join(
+                f"{suite} {version}, {much} ({units} units)" for suite, version, much, units, *_ in suites())))
     return _placed("README.md", _table([
         ("[what was run](docs/frameworks.md#what-was-run)", "version (and tests that passed)", "by"), *(
-        (name, text, max(str(row["date"]) for row in found.values())) for name, found, text in rows)]))
+        (name, text, max(str(row["date"]) for row in found.values())) for name, found, text in rows if found)]))

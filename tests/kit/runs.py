@@ -70,9 +70,9 @@ def recorded(kind: str) -> Rows:
 
 def main() -> None:
     rows = recorded("frameworks")
+    index = [sys.executable, "-m", "pip", "index", "versions", "--ignore-requires-python"]
     for row in rows.values():
-        done = subprocess.run([sys.executable, "-m", "pip", "index", "versions", str(row["package"])], capture_output=True,
-                              text=True, check=False)
+        done = subprocess.run([*index, str(row["package"])], capture_output=True, text=True, check=False)
         if newest := re.match(r"\S+ \((\S+)\)", done.stdout):  # npm's have none
             if newest[1] != row.get("newest"):
                 row.pop("newest_passed", None)

@@ -134,7 +134,7 @@ def source(name: str, folder: Path) -> Path:
     print(f"{name}: building {tree.name}", flush=True)
     with open(folder / f"{name}.log", "wb") as log:
         subprocess.run(["sh", "-c", suite.build], cwd=tree, check=True, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    (folder / f"{name}.version").write_text(tree.name)
+    (folder / f"{name}.version").write_text(tree.name.rpartition("-")[2])
     tree.rename(made)
     shutil.rmtree(work)
     return made
@@ -240,7 +240,7 @@ def cpython_compared(version: str, asked: argparse.Namespace) -> int:
     with (_daemon(f'[environments.other]\npath = "{place}/venv"\n') as daemon,
           tempfile.TemporaryDirectory() as work):
         os.chmod(work, 0o777)
-        options = ["--environment", "other", "--memory", "2G"]
+        options = ["--environment", "other", "--memory", "2G", "--processes", "256"]
         python = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups",
                   *daemon.run("exec", *options, "import sys; print(sys.executable)").stdout.decode().split(), "-S"]
         full, *names = subprocess.run([*python, "-c", LISTS], capture_output=True, text=True, check=True).stdout.split()

@@ -6,8 +6,9 @@ import re
 
 #: Suite, a regular expression for a whole unit, one for what fails and, on the lines behind, all output, and why.
 ROWS: tuple[tuple[str, str, str, str], ...] = (
-    ("coreutils", r"tests/chmod/setgid\.sh", r"set-up failure", "a folder's setgid bit is refused"),
-    ("git", r"t4129-.*", r"^(shared|.*setgid|.*server-info)", "a folder's setgid bit is refused"),
+    ("coreutils", r"tests/(chmod/setgid|install/install-C)\.sh", r"set-up failure|cannot change permissions of 'b'",
+     "set-id bits are refused"),
+    ("git", r"t4129-.*", r"^(shared|.*setgid|.*server-info)", "set-id bits are refused"),
 )
 
 
