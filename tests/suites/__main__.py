@@ -257,7 +257,8 @@ def cpython_compared(version: str, asked: argparse.Namespace) -> int:
             there = cpython.outcomes(report.read_bytes()) if report.exists() else {}
             good = [name for name, outcome in there.items() if "ok" == outcome]
             bad = [name for name in good if "ok" != here.get(name)]
-            rows = [name for name in bad if row_for(name.removeprefix("test."), here.get(name, ""))]
+            # Where a module ends as a whole, what it said is each test's failure.
+            rows = [name for name in bad if row_for(name.removeprefix("test."), here.get(name, "" if here else said))]
             again = [name for name in bad if name not in rows]
             if again and here:
                 once_more, _ = cpython.inside(daemon, cpython.arguments(module, "/dev/stdout", again), options)
