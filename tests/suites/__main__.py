@@ -1,11 +1,11 @@
 """
 Test suites of other people's programs, whole and by command: what passes outside has to pass inside.
 
-    ./dev suites [--part N/M] [--folder FOLDER] [--only UNIT]... cpython-3.11 cpython-3.13 git sqlite coreutils node
+    ./dev suites [--part N/M] [--folder FOLDER] [--only UNIT]... cpython-3.11 cpython-3.13 git sqlite coreutils
 
 Runs in:   a developer's shell, as root; hours for all of them, so --part takes each Mth unit, from the Nth on. CPython's are
            the modules of `test` that the interpreter ships, by functions of test_cpython_suite.py; one of another version is
-           one of pyenv's. The others are Debian's sources of this release, built outside; node's run by its program.
+           one of pyenv's. The others are Debian's sources of this release, built outside.
 Outside:   an ordinary user, in a copy of the tree. Inside: a sandbox of the profile `workdir` with another copy.
 Result:    a line for each unit that differs, with what fails inside alone, twice, and no row of reasons.py has; and one for
            all; 1 if any differs. With LEEWARD_RECORD=1 docs/runs has what a part found, for the table in docs/frameworks.md.
@@ -96,19 +96,9 @@ SUITES = {
     "coreutils": Suite((), "FORCE_UNSAFE_CONFIGURE=1 ./configure -q --disable-nls && make -j2", _coreutils,
                        'make -s check-TESTS TESTS="$1" SUBDIRS=. >/dev/null; cat "${1%.*}.log" >&2; '
                        'exec sed -n "s/^:test-result: /result /p" "${1%.*}.trs"', r"^result ((?:FAIL|ERROR).*)$"),
-    # Those that need nothing compiled. A build takes hours.
-    "node": Suite((), """for each in nodejs libnode108; do
-                  apt-get -qq download $each=$(dpkg-parsechangelog -S Version) && dpkg -x ${each}_*.deb debian-node || exit
-                  done
-                  apt-get install -qq -y --no-install-recommends $(for each in *.deb; do dpkg-deb -f $each Depends; done |
-                  tr , '\\n' | sed -n 's/^ *\\([a-z0-9.+-]*\\).*/\\1/p' | grep -vx libnode108)""",
-                  lambda tree: sorted(each.name for each in tree.glob("test/parallel/test-*.*js")),
-                  """export LD_LIBRARY_PATH="$(echo "$PWD"/debian-node/usr/lib/*/)"
-                  exec debian-node/usr/bin/node $(sed -n 's#^// Flags: ##p' "test/parallel/$1") "test/parallel/$1\"""",
-                  r"^(?!)"),
 }
 #: Debian's source package, where it has another name.
-SOURCES = {"sqlite": "sqlite3", "node": "nodejs"}
+SOURCES = {"sqlite": "sqlite3"}
 
 
 def source(name: str, folder: Path) -> Path:
