@@ -82,8 +82,9 @@ def readme() -> str:
                 f"{name} {row['version']}" for name, row in sorted(tried.items()) if {*STEPS} <= {*row})),
             ("adapters", adapters, ", ".join(
                 f"{row['package']} {row['version']} ({_passed(row)})" for _, row in sorted(adapters.items()))),
-            ("own tests of programs, inside as outside", recorded("suites"), ", ".join(
-                f"{suite} {version}, {much} ({units} units)" for suite, version, much, units, *_ in suites())))
+            ("own tests of programs, inside beside outside", recorded("suites"), ", ".join(
+                f"{suite} {version}, {much} ({units} units, {alone} differ)"
+                for suite, version, much, units, *_, alone, _ in suites())))
     return _placed("README.md", _table([
         ("[what was run](docs/frameworks.md#what-was-run)", "version (and tests that passed)", "by"), *(
         (name, text, max(str(row["date"]) for row in found.values())) for name, found, text in rows if found)]))

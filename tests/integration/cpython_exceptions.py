@@ -56,6 +56,7 @@ ROWS: tuple[Row, ...] = (
     Row("test_uuid.TestInternals*", r"requires (ip|ifconfig)", "these programs need sockets", internet=True),
     Row("*", r"_unlink\(filename\)(\n[\s~^]*)?\nOSError: \[Errno 30\] Read-only file system",
         "it unlinks what isn't there from the library's own folder, which is read-only: that is EROFS, not ENOENT"),
+    Row("test_bdb.IssuesTestCase.test_next_until_return_in_generator", SUBTEST, "the same, in each of its subtests"),
     Row("test_fcntl.TestFcntl.test_fcntl_64_bit", r"fcntl\.fcntl\(fd, cmd, flags\)(\n[\s~^]*)?\nPermissionError",
         "F_NOTIFY, which inotify replaced, is refused"),
     Row("test_shutil.TestZeroCopySendfile.*", r"os\.sendfile\(\) not supported", "sendfile is refused with EINVAL"),
