@@ -1,5 +1,5 @@
-"""Many jobs: each promise of the pool's, one row or two, beside what holds it or the nearest floor. 200 that sleep, verdicts,
-bursts of sandboxes, branches, kernels, no controllers, bytes of egress."""
+"""Many jobs: each promise of the pool, one row or two, beside what holds it or the nearest floor. 200 that sleep, many by
+one call, verdicts, bursts of sandboxes, branches, kernels, no controllers, fresh jobs, more processors, bytes of egress."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from leeward import AsyncSandbox
 from leeward.client.blocking import Client
 from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError
-from leeward_cli.bench import floors
+from leeward_cli.bench import floors, scaling
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.floors import CODE, CalledSubject, Subject, check
-from leeward_cli.bench.ours import daemon, daemon_pid, fresh, good
-from leeward_cli.bench.rounds import GAP_S, row
+from leeward_cli.bench.ours import daemon, daemon_pid, fresh, good, rate
+from leeward_cli.bench.rounds import CALLERS, GAP_S, row, timed
 
 _SLEEPERS, _BURST, _DENSE, _FILES, _BRANCHES = 200, 100, 50, 1000, 100
 _STATE = "state = [bytes(4000) for _ in range(50_000)]"
@@ -100,7 +100,7 @@ _HIDDEN = ["unshare", "--mount", "--propagation", "private", "sh", "-c", 'umount
 
 def measure(settings: FigureSettings) -> Sequence[Row]:
     return [*_jobs(settings), *_verdicts(), *_sandboxes(settings), *_floors(settings), *_kernels(settings), *_files(settings),
-            *_uncounted(settings), *jobs.measure_rates(settings), *egress.measure_rate(settings)]
+            *_uncounted(settings), *jobs.measure_rates(settings), *_scale(settings), *egress.measure_rate(settings)]
 
 
 def _jobs(settings: FigureSettings) -> Sequence[Row]:
@@ -113,8 +113,42 @@ def _jobs(settings: FigureSettings) -> Sequence[Row]:
                     raise one.error or LeewardError("bench: a job without a result")
                 good(one.result)
             seconds.append(time.perf_counter() - start)
+        rates: list[list[float]] = [[], []]
+        for _ in range(settings.some(12)):
+            for found, run in zip(rates, (partial(_map, client), partial(rate, path)), strict=True):
+                found.append(_SLEEPERS / timed(partial(run, CALLERS, _SLEEPERS)))
     return [Row(f"{_SLEEPERS} jobs that sleep for a second, at once", round(percentile(seconds, 50), 2), "s", 3,
-                measured=[spread("client.map", "s", seconds, 2)])]
+                measured=[spread("client.map", "s", seconds, 2)]),
+            Row("fresh jobs a second by client.map, 8 at once on one connection, over 8 callers", quotient(*rates), "x", 0.9,
+                at_most=False, measured=[spread(name, "jobs/s", found, 0, at_most=False) for name, found in zip(
+                    ("client.map", "8 callers"), rates, strict=True)])]
+
+
+def _map(client: Client, at_once: int, count: int) -> None:
+    for one in client.map([CODE] * count, at_once=at_once):
+        if one.result is None:
+            raise one.error or LeewardError("bench: a job without a result")
+        good(one.result)
+
+
+def _scale(settings: FigureSettings) -> Sequence[Row]:
+    """By times of processors, which other load changes less than rates; a machine may have only few of them."""
+    words = ("processors of short fresh jobs that one daemon's thread serves",
+             "processor time of two daemons for a job, over one with as many workers")
+    try:
+        sides, _ = scaling.measure(settings.some(12))
+    except OSError as error:
+        return [missing(each, None, str(error)) for each in words]
+    one = next(side for side in reversed(sides) if side.daemons == 1)
+    two = next((side for side in reversed(sides) if side.daemons == 2), None)
+    whole = one.median("daemons") + one.median("workers") + one.median("client")
+    found = [Row(words[0], round(whole / one.median("busiest"), 2), "x", None,
+                 note=f"{whole:.2f} ms a job, {one.median('busiest'):.2f} of the thread; `leeward bench --scale` has more")]
+    if two is None:
+        return [*found, missing(words[1], 1.1, "it takes two processors")]
+    ratios = [[turn.daemons for turn in side.turns] for side in (two, one)]
+    return [*found, Row(words[1], quotient(*ratios), "x", 1.1, measured=[
+        spread(name, "ms", each, 3) for name, each in zip(("two daemons", "one"), ratios, strict=True)])]
 
 
 def _verdicts() -> Sequence[Row]:
@@ -188,7 +222,7 @@ def _sandboxes(settings: FigureSettings) -> Sequence[Row]:
             *(asyncio.run(_burst(path)) for _ in range(settings.some(3))), strict=True))
     with _roomy(_DENSE) as path, contextlib.closing(live.SandboxConnection(path)) as connection:
         pid, wrong = daemon_pid(path), list[str]()
-        found = live.at_once(connection, pid, _DENSE, wrong)
+        found = live.at_once([(connection, pid)], _DENSE, wrong)
     each = (found["MiB"] - found["MiB before"]) / _DENSE
     return [Row(f"{_BURST} sandboxes opened at once, each having run a command", round(percentile(seconds, 50)), "ms", 400,
                 measured=[spread("AsyncSandbox", "ms", seconds, 0)]),
@@ -222,16 +256,21 @@ def _kernels(settings: FigureSettings) -> Sequence[Row]:
 
 
 def _commands(settings: FigureSettings) -> Sequence[Row]:
-    """In the sandbox itself, without a client: its namespaces, its groups and its filter."""
+    """Beside one in the sandbox itself, without a client; and one in a bare sandbox of C, by as many processes."""
     ours, floor = "box.run", "posix_spawn inside"
     found: dict[str, list[list[float]]] = {ours: [], floor: []}
-    with daemon(None) as path, Sandbox(socket=path) as box, box.kernel() as kernel:
+    with daemon(None) as path, Sandbox(socket=path) as box, box.kernel() as kernel, contextlib.ExitStack() as stack:
         kernel.execute(_SPAWN)
+        bare = None if settings.program is None else stack.enter_context(floors.command(settings.program))
         for _ in range(settings.some(20)):
             found[ours].append(row(lambda: check("true", good(box.run(["true"])).stdout, b""), 10, GAP_S))
             found[floor].append(json.loads(good(kernel.execute("print(spawned(10))")).stdout))
+            if bare is not None:
+                found.setdefault(bare.name, []).append(row(bare.call, 10, GAP_S))
+    words = "the same over a command by bare C, in a sandbox as bare and through as many processes: the floor"
     return [absolute('box.run(["true"])', found[ours], "ms", 1.2, "the bar is for a host where posix_spawn takes 0.7"),
-            compared("the same over posix_spawn inside the sandbox: the floor", found, ours, floor, None)]
+            compared("the same over posix_spawn inside the sandbox: the floor", found, ours, floor, None),
+            missing(words, None, "there is no compiler") if bare is None else compared(words, found, ours, bare.name, None)]
 
 
 def _large_branches(settings: FigureSettings) -> Sequence[Row]:

@@ -33,7 +33,6 @@ from kit.box import RUNS, Box, Run, control, run_outside
 from kit.live_daemon import held
 from kit.locks import LOCKS as ALL
 from leeward.daemon.run.report import Report
-from leeward.daemon.worker.idmaps import WORKER_UID_BASE
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.spec.outcome import Outcome, Result
@@ -716,7 +715,7 @@ def _lost_to_a_hoarder(locks: frozenset[str] | None) -> int:
         stream = busy.leasing.execution.output.out
         box.reactor.run(lambda: stream.length > 0)
         assert errno.ETOOMANYREFS == int(stream.head)
-        uid = WORKER_UID_BASE + busy.slot if 0 == os.geteuid() else os.geteuid()
+        uid = box.engine.confinement.first_id + busy.slot if 0 == os.geteuid() else os.geteuid()
         with control():  # under a job's own limit no more go out
             assert errno.ETOOMANYREFS == send_one_as(uid, Limits().descriptors)
         assert 0 == send_one_as(uid, 4096)

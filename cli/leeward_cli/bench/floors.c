@@ -8,6 +8,7 @@
  *     floors pour BYTES         for each message: so many bytes from a child by a pipe into a memory file
  *     floors denied PROGRAM ... run PROGRAM with chroot(2) refused by us, its supervisor, as barely as that can be done
  *     floors boxes COUNT        make so many sandboxes as barely as that can be done, each with a program that has run
+ *     floors command            for each message: /usr/bin/true in one such sandbox, by its pid 1, with two pipes to us
  *
  * Each does nothing but pass on what comes, and ends with its peer. */
 
@@ -365,6 +366,82 @@ static int boxes(unsigned long count)
 	return 0;
 }
 
+/* Pid 1 of a sandbox, whose root and filter are done: for each pair of descriptors a program, whose status it sends. */
+static int serve(int channel)
+{
+	char *const program[] = { "true", NULL };
+	char control[CMSG_SPACE(2 * sizeof(int))], none;
+	struct iovec piece = { .iov_base = &none, .iov_len = 1 };
+	int ends[2], status;
+
+	for (;;) {
+		struct msghdr header = { .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+
+		if (recvmsg(channel, &header, MSG_CMSG_CLOEXEC) != 1 || !CMSG_FIRSTHDR(&header))
+			return 0;
+		memcpy(ends, CMSG_DATA(CMSG_FIRSTHDR(&header)), sizeof(ends));
+		const pid_t child = vfork();
+
+		if (!child) {
+			if (dup2(ends[0], 1) == 1 && dup2(ends[1], 2) == 2 && filtered())
+				execv("/usr/bin/true", program);
+			_exit(127);
+		}
+		close(ends[0]);
+		close(ends[1]);
+		if (waitpid(child, &status, 0) != child || write(channel, &status, sizeof(status)) != sizeof(status))
+			return 1;
+	}
+}
+
+/* One program in the sandbox behind `channel`, to its end and that of its output. */
+static bool ran(int channel)
+{
+	int out[2], err[2], status;
+	char control[CMSG_SPACE(sizeof(int[2]))] = { 0 }, none = 0;
+	struct iovec piece = { .iov_base = &none, .iov_len = 1 };
+	struct msghdr header = { .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+
+	if (pipe(out) || pipe(err))
+		return false;
+	*CMSG_FIRSTHDR(&header) = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int[2])) };
+	memcpy(CMSG_DATA(CMSG_FIRSTHDR(&header)), (int[]){ out[1], err[1] }, sizeof(int[2]));
+	bool fine = sendmsg(channel, &header, 0) == 1;
+
+	close(out[1]);
+	close(err[1]);
+	fine = fine && read(channel, &status, sizeof(status)) == sizeof(status) && !status && !read(out[0], &none, 1) &&
+	       !read(err[0], &none, 1);
+	close(out[0]);
+	close(err[0]);
+	return fine;
+}
+
+static int command(void)
+{
+	const long all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+	char message[MOST];
+	int ends[2];
+	ssize_t size;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+		return fail("socketpair");
+	const pid_t child = (pid_t)syscall(SYS_clone, all | SIGCHLD, 0, 0, 0, 0);
+	if (child < 0)
+		return fail("clone");
+	if (!child) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		_exit(read(ends[1], message, 1) == 1 && rooted() ? serve(ends[1]) : fail("a sandbox"));
+	}
+	close(ends[1]);
+	if (!mapped(child) || write(ends[0], "", 1) != 1)
+		return fail("id maps");
+	while ((size = read(0, message, sizeof(message))) > 0)
+		if (!ran(ends[0]) || write(0, message, (size_t)size) != size)
+			return fail("a command");
+	return 0;
+}
+
 int main(int count, char **arguments)
 {
 	if (count == 2 && !strcmp(arguments[1], "four"))
@@ -379,6 +456,8 @@ int main(int count, char **arguments)
 		return denied(arguments + 2);
 	if (count == 3 && !strcmp(arguments[1], "boxes"))
 		return boxes(strtoul(arguments[2], NULL, 10));
-	fputs("floors four | two | through PROGRAM ... | pour BYTES | denied PROGRAM ... | boxes COUNT\n", stderr);
+	if (count == 2 && !strcmp(arguments[1], "command"))
+		return command();
+	fputs("floors four | two | through PROGRAM ... | pour BYTES | denied PROGRAM ... | boxes COUNT | command\n", stderr);
 	return 2;
 }

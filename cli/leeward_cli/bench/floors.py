@@ -122,6 +122,11 @@ def pour(program: str, size: int) -> Peer:
     return Peer("as much by a pipe into a memory file", "pour", b"x", b"x", [program, "pour", str(size)])
 
 
+def command(program: str) -> Peer:
+    """A program in a sandbox that is as bare as can be, started by another process with two pipes, to its end."""
+    return Peer("a command by bare C", "command", _MESSAGE, _MESSAGE, [program, "command"])
+
+
 def fork() -> Peer:
     # Packets: 8 requests may be on their way, and each answer comes from another process.
     return Peer(FORK, "fork", kind=SOCK_SEQPACKET)

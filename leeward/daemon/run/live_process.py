@@ -337,7 +337,12 @@ class LiveProcess:
         assert self.exit is not None
         self.exit = replace(self.exit, left=left, denied=self.denied())
         waits = self.ends_children and not self.exit.stuck
-        in_any_case(self.close_stdin, self._close_pidfd, *(() if waits else (self._say_end,)), self._look_for_rest)
+        end = (self._look_for_rest,) if waits else (self._say_end, self._look_later)
+        in_any_case(self.close_stdin, self._close_pidfd, *end)
+
+    def _look_later(self) -> None:
+        """Look for descendants in the turn after this one: the client is answered first."""
+        self._reactor.soon(partial(self._reactor.soon, self._look_for_rest))
 
     def _say_end(self) -> None:
         assert self.exit is not None
