@@ -1,7 +1,7 @@
 """
 What an adapter of leeward/apps/integrations takes beside the client's own call of the same thing.
 
-    .venv/bin/python bench/adapters.py [--rounds N] [--record] [NAME...]
+    PYTHONPATH=tests .venv/bin/python bench/adapters.py [--rounds N] [--record] [NAME...]
 
 Each runs in its framework's environment (`LEEWARD_LONG=1 ./dev test` makes them), with a daemon of this bench's own. In
 each round the client and the adapter have their turn; a figure is the median of the rounds' differences, in milliseconds
@@ -15,8 +15,10 @@ import json
 import os
 import statistics
 import subprocess
+import tempfile
 from pathlib import Path
 
+from kit import entry_points, runs
 from leeward_cli.bench.ours import daemon
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,12 +47,25 @@ ROWS = {
     "ag2": ("ag2.LeewardAg2Environment", "a = A()", f"await a._box.run({LINE})", f"await a.exec({LINE})"),
     "agent-framework": ("agent_framework.LeewardShell", "a = A()", f"await a._box.run({LINE})", 'await a.run("true")'),
     "crewai": ("crewai.ShellTool", "b = leeward.Sandbox(); a = A(b)", f"b.run({LINE})", 'a.run(command="true")'),
+    "nemo-gym": ("nemo_gym.LeewardProvider", ("from nemo_gym.sandbox.providers.base import SandboxSpec as S; a = A(); "
+                 "h = await a.create(S())"), f"await h.raw.box.run({LINE})", 'await a.exec(h, "true")'),
+    # By HTTP, to SWE-ReX's server in the sandbox.
+    "swe-rex": ("swe_rex.LeewardDeployment", ("from swerex.runtime.abstract import Command as C; "
+                'a = A(environment="swe-rex", memory="1G"); await a.start()'), f"await a._box.run({LINE})",
+                f"await a.runtime.execute(C(command={LINE}))"),
+    # Beside a kernel outside of any sandbox.
+    "jupyter": ("jupyter.main", ("from jupyter_client.manager import start_new_kernel as start; "
+                'A(["--prefix", sys.prefix, "environment=jupyter", "memory=1G"]); '
+                '(m, b), (n, a) = start(kernel_name="python3"), start(kernel_name="leeward")'),
+                'b.execute_interactive("1", silent=True)', 'a.execute_interactive("1", silent=True)'),
 }
+#: Those whose packages the sandbox has as well.
+INSIDE = ("swe-rex", "jupyter")
 #: Those whose environment is one of `leeward serve`'s clients.
 CLIENTS = ("openai-agents", "smolagents")
 
 PROGRAM = """
-import asyncio, json, sys, time, leeward
+import asyncio, json, os, sys, time, leeward
 from leeward.apps.integrations.{module} import {kind} as A
 async def main():
     {made}
@@ -62,6 +77,8 @@ async def main():
         {adapter}
         found.append((between - begun, time.process_time() - between))
     json.dump(found[5:], sys.stderr)
+    sys.stderr.flush()
+    os._exit(0)  # what was opened ends with the program
 asyncio.run(main())
 """
 
@@ -70,12 +87,21 @@ def interpreter(name: str) -> Path:
     return ROOT / f".venv-{'client' if name in CLIENTS else 'framework'}-{name}/bin/python"
 
 
-def measured(name: str, socket: str, rounds: int) -> list[tuple[float, float]]:
+def configured(folder: str) -> Path:
+    """A configuration with the environments of INSIDE."""
+    made = Path(folder, "config.toml")
+    made.write_text("".join(f'[environments.{name}]\npath = "{interpreter(name).parents[1]}"\n' for name in INSIDE
+                            if interpreter(name).exists()))
+    made.chmod(0o600)
+    return made
+
+
+def measured(name: str, socket: str, rounds: int, points: Path) -> list[tuple[float, float]]:
     """Processor seconds of the client's call and of the adapter's, of each round."""
     what, made, client, adapter = ROWS[name]
     module, _, kind = what.partition(".")
     program = PROGRAM.format(module=module, kind=kind, made=made, client=client, adapter=adapter, rounds=rounds)
-    env = {**os.environ, "LEEWARD_SOCKET": socket, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}",
+    env = {**os.environ, "LEEWARD_SOCKET": socket, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}{os.pathsep}{points}",
            "CREWAI_DISABLE_TELEMETRY": "true"}
     said = subprocess.run([interpreter(name), "-W", "ignore", "-c", program], env=env, capture_output=True, text=True,
                           check=True)
@@ -90,20 +116,18 @@ def main() -> None:
     reading.add_argument("--record", action="store_true")
     asked = reading.parse_args()
     print(f"{'adapter':18} {'client ms':>10} {'beside it ms':>13}")
-    with daemon(None) as socket:
+    with (tempfile.TemporaryDirectory() as folder, daemon(None, f"--config={configured(folder)}") as socket):
+        points = entry_points.written(Path(folder, "points"))
         for name in asked.names:
             if not interpreter(name).exists():
                 print(f"{name:18} has no environment here")
                 continue
-            times = measured(name, socket, asked.rounds)
+            times = measured(name, socket, asked.rounds, points)
             client = 1000 * statistics.median(one for one, _ in times)
             beside = 1000 * statistics.median(two - one for one, two in times)
             print(f"{name:18} {client:10.2f} {beside:13.2f}", flush=True)
             if asked.record:
-                file = ROOT / "docs/runs/frameworks.json"
-                rows = json.loads(file.read_text())
-                rows[name]["overhead_ms"] = round(beside, 2)
-                file.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
+                runs.added("frameworks", {name: {**runs.recorded("frameworks")[name], "overhead_ms": round(beside, 2)}})
 
 
 if __name__ == "__main__":

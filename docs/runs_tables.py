@@ -7,7 +7,7 @@ Runs in:   the host; `./dev generate`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kit.features import ROOT
 from kit.runs import recorded
@@ -28,8 +28,18 @@ def _placed(page: str, table: str) -> str:
     return f"{before}{FIRST}{table}{LAST}{rest.partition(LAST)[2]}"
 
 
-def _beside(row: dict[str, str | int | bool]) -> str:
+def _beside(row: dict[str, str | float | bool]) -> str:
     return f"{max(0.0, float(row['overhead_ms'])):.1f}" if "overhead_ms" in row else ""
+
+
+def _newest(row: dict[str, str | float | bool]) -> str:
+    """What is known of a package's newest version."""
+    newest = row.get("newest", "")
+    return "the same" if newest == row["version"] else f"{newest}: {row.get('newest_passed', 'not run')}" if newest else ""
+
+
+def _passed(row: dict[str, str | float | bool]) -> str:
+    return f"{row['passed']} of {row['of']}" if "of" in row else str(row["passed"])
 
 
 def agents() -> str:
@@ -40,19 +50,41 @@ def agents() -> str:
 
 
 def frameworks() -> str:
-    """Of docs/frameworks.md: a package a line."""
-    rows = [(row["package"], row["version"], row["passed"], row["date"], _beside(row))
+    """Of docs/frameworks.md: a package a line, and below a suite a line."""
+    rows = [(row["package"], row["version"], _passed(row), row["date"], _newest(row), _beside(row))
             for row in recorded("frameworks").values()]
-    return _placed("docs/frameworks.md", _table([("package", "version", "tests", "date", "ms a call"), *sorted(rows)]))
+    return _placed("docs/frameworks.md", _table([
+        ("package", "version", "tests that passed", "date", "the newest", "ms a call"), *sorted(rows)]) + "\n" + _table([
+            ("suite, by `./dev suites`", "version", "how much of it", *COUNTS.values(), "date"), *suites()]))
+
+
+#: What `./dev suites` counts in a part of a suite.
+COUNTS = {"units": "units", "tests": "tests that pass outside", "both": "units that fail on both sides",
+          "excused": "what fails inside for a listed reason", "alone": "units that fail inside for another"}
+
+
+def suites() -> Iterator[tuple[object, ...]]:
+    """The parts of each suite, together."""
+    found: dict[tuple[str, str, str], list[dict[str, str | float | bool]]] = {}
+    for name, row in sorted(recorded("suites").items()):
+        suite, _, part = name.partition(" ")
+        found.setdefault((suite, str(row["version"]), part.partition("/")[2]), []).append(row)
+    for (suite, version, parts), rows in found.items():
+        counts = [sum(int(row[what]) for row in rows) if what in rows[0] else "" for what in COUNTS]
+        much = "all" if len(rows) == int(parts) else f"{len(rows)}/{parts}"
+        yield suite, version, much, *counts, max(str(row["date"]) for row in rows)
 
 
 def readme() -> str:
-    """Of README.md: a line for agents, and one for adapters."""
-    tried, suites = recorded("agents"), recorded("frameworks")
+    """Of README.md: a line for agents, for adapters, and for suites of programs."""
+    tried, adapters = recorded("agents"), recorded("frameworks")
     rows = (("agents, each by all steps", tried, ", ".join(
                 f"{name} {row['version']}" for name, row in sorted(tried.items()) if {*STEPS} <= {*row})),
-            ("adapters", suites, ", ".join(
-                f"{row['package']} {row['version']} ({row['passed']})" for _, row in sorted(suites.items()))))
+            ("adapters", adapters, ", ".join(
+                f"{row['package']} {row['version']} ({_passed(row)})" for _, row in sorted(adapters.items()))),
+            ("own tests of programs, inside beside outside", recorded("suites"), ", ".join(
+                f"{suite} {version}, {much} ({units} units, {alone} differ)"
+                for suite, version, much, units, *_, alone, _ in suites())))
     return _placed("README.md", _table([
         ("[what was run](docs/frameworks.md#what-was-run)", "version (and tests that passed)", "by"), *(
-        (name, text, max(str(row["date"]) for row in found.values())) for name, found, text in rows)]))
+        (name, text, max(str(row["date"]) for row in found.values())) for name, found, text in rows if found)]))

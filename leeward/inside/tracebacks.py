@@ -198,7 +198,8 @@ def _named(getfile: Callable[[object], str]) -> Callable[[object], str]:
 
 def _source_of(thing: object) -> str | None:
     """The name in `linecache` of a job's code that is the main module, or has the class *thing* of it; the newest one."""
-    if thing is not sys.modules.get("__main__") and not (isinstance(thing, type) and thing.__module__ == "__main__"):
+    if thing is not sys.modules.get("__main__") and not (
+            isinstance(thing, type) and getattr(thing, "__module__", None) == "__main__"):
         return None
     wanted = re.compile(rf"\s*class\s+{re.escape(thing.__name__)}\b" if isinstance(thing, type) else "")
     for name in reversed(linecache.cache):

@@ -147,6 +147,14 @@ def test_a_call_of_opensandboxs_has_bounds(served, its_box, status, method, path
     assert status == served.ask(method, path.format(its_box), body, Open_Sandbox_Api_Key=served.token)[0]
 
 
+@pytest.mark.parametrize(("shown", "said"), [("e2e-1.a:b", "e2e-1.a:b"), ("a b", None), ("a" * 129, None)])
+def test_a_calls_own_id_is_said_again(served, shown, said):
+    with served.asked("GET", "/v1/sandboxes/none", None, "", Open_Sandbox_Api_Key=served.token,
+                      X_Request_ID=shown) as response:
+        assert 404 == response.status
+        assert said == response.headers["X-Request-ID"]
+
+
 def test_a_pause_leaves_the_end_of_opensandboxs_sandbox_where_it_was(served, its_box):
     path = its_box.replace("/opensandbox", "/v1/sandboxes")
     before = opensandbox(served, "GET", path)[1]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import leeward
-from kit import mcp_fixtures
+from kit import mcp_fixtures, runs
 from kit.egress import free_port
 from kit.features import ROOT, node24
 from kit.live_daemon import PATIENCE
@@ -32,6 +32,8 @@ pytestmark = pytest.mark.needs("extra-serve", "extra-mcp")
 WIRES = ["legacy", "auto"]
 
 DAEMON = ("--pool-size", "1")
+#: Where the checks of MCP are.
+CLIENT = ROOT / ".venv-client-mcp"
 
 
 @pytest.fixture(scope="module")
@@ -308,7 +310,7 @@ def test_who_has_no_token_names_a_sandbox(daemon, tmp_path):
 
 def checks(home: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PATH": f"{node24()}:{os.environ['PATH']}", "HOME": str(home)}
-    return subprocess.run([f"{node24()}/node", str(ROOT / ".venv-client-mcp/node_modules" / program), *arguments], env=env,
+    return subprocess.run([f"{node24()}/node", str(CLIENT / "node_modules" / program), *arguments], env=env,
                           capture_output=True, text=True, timeout=200, check=False)
 
 
@@ -330,6 +332,7 @@ def test_the_conformance_suite_passes_but_for_what_is_not_offered(daemon, tmp_pa
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("✓ ", "✗ "))]
     assert ABSENT == {row[1].rstrip(":") for row in rows if row[0] == "✗"}, done.stdout
     assert 16 == sum(row[0] == "✓" for row in rows)
+    runs.record_npm("@modelcontextprotocol/conformance", "HTTP", CLIENT, passed=16, of=len(rows))
 
 
 @pytest.mark.needs("client-mcp", "node24")
@@ -343,6 +346,7 @@ def test_the_inspectors_command_line_works(served, tmp_path):
     assert "42" == json.loads(called.stdout)["content"][0]["text"]
     assert [] == json.loads(inspected("resources/list").stdout)["resources"]
     assert 0 != inspected("tools/list", token="e2b_wrong").returncode
+    runs.record_npm("@modelcontextprotocol/inspector", "HTTP", CLIENT, passed=4)
 
 
 @pytest.mark.needs("client-mcp", "node24")
@@ -358,3 +362,4 @@ def test_the_inspectors_command_line_works_on_stdio(daemon, tmp_path):
 
     assert {"run_shell", "run_python"} <= {tool["name"] for tool in inspected("tools/list")["tools"]}
     assert "42" == inspected("tools/call", "--tool-name", "run_python", "--tool-arg", "code=6*7")["content"][0]["text"]
+    runs.record_npm("@modelcontextprotocol/inspector", "stdio", CLIENT, passed=2)

@@ -1,38 +1,84 @@
-"""What a test found about other people's programs, kept for the tables of the docs if LEEWARD_RECORD is set."""
+"""
+What a test found about other people's programs, kept for the tables of the docs if LEEWARD_RECORD is set.
+
+    PYTHONPATH=tests .venv/bin/python -m kit.runs    # notes which packages of docs/runs have newer versions
+
+With LEEWARD_NEWEST a framework of that name was run at its newest version, which is kept beside the other.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs/runs"
+
+Rows = dict[str, dict[str, str | float | bool]]
 
 
 def record(kind: str, name: str, version: str, **found: bool | int | float | str) -> None:
     """Add what was *found* of *name* to the file of its *kind*; what another version was found to do is forgotten."""
     if not os.environ.get("LEEWARD_RECORD"):
         return
-    file = FOLDER / f"{kind}.json"
-    rows = json.loads(file.read_text()) if file.exists() else {}
-    row = rows.get(name, {})
+    row = recorded(kind).get(name, {})
     kept = row if row.get("version") == version else {}
-    rows[name] = {**kept, **found, "version": version, "date": dt.datetime.now(dt.UTC).date().isoformat()}
+    added(kind, {name: {**kept, **found, "version": version, "date": dt.datetime.now(dt.UTC).date().isoformat()}})
+
+
+def added(kind: str, found: Rows) -> None:
+    """Replace rows of a kind's file."""
     FOLDER.mkdir(exist_ok=True)
-    file.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
+    rows = {**recorded(kind), **found}
+    Path(FOLDER, f"{kind}.json").write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
 
 
-def record_package(name: str, package: str, folder: Path, **found: int) -> None:
+def record_package(name: str, package: str, folder: Path, passed: int, **found: int) -> None:
     """Add what was found of a package in the environment in *folder*."""
-    if os.environ.get("LEEWARD_RECORD"):
-        asks = f"import importlib.metadata as found; print(found.version({package!r}), end='')"
-        said = subprocess.run([folder / "bin/python", "-c", asks], capture_output=True, text=True, check=True)
-        record("frameworks", name, said.stdout, package=package, **found)
+    if not os.environ.get("LEEWARD_RECORD"):
+        return
+    asks = f"import importlib.metadata as found; print(found.version({package!r}), end='')"
+    version = subprocess.run([folder / "bin/python", "-c", asks], capture_output=True, text=True, check=True).stdout
+    if is_newest(name):
+        row = recorded("frameworks")[name]
+        added("frameworks", {name: {**row, "newest": version, "newest_passed": passed}})
+    else:
+        record("frameworks", name, version, package=package, passed=passed, **found)
 
 
-def recorded(kind: str) -> dict[str, dict[str, str | int | bool]]:
+def record_npm(package: str, wire: str, folder: Path, **found: int) -> None:
+    """The same of npm's package that is installed in *folder*, over a *wire* of the server's."""
+    about = json.loads((folder / "node_modules" / package / "package.json").read_text())
+    record("frameworks", f"{package} {wire}", about["version"], package=f"{package}, {wire}", **found)
+
+
+def is_newest(name: str) -> bool:
+    """Whether the environment of a framework has its newest version."""
+    return name in os.environ.get("LEEWARD_NEWEST", "").split()
+
+
+def recorded(kind: str) -> Rows:
     """All that was recorded of a kind, by name."""
-    found: dict[str, dict[str, str | int | bool]] = json.loads((FOLDER / f"{kind}.json").read_text())
+    file = FOLDER / f"{kind}.json"
+    found: Rows = json.loads(file.read_text()) if file.exists() else {}
     return found
+
+
+def main() -> None:
+    rows = recorded("frameworks")
+    index = [sys.executable, "-m", "pip", "index", "versions", "--ignore-requires-python"]
+    for row in rows.values():
+        done = subprocess.run([*index, str(row["package"])], capture_output=True, text=True, check=False)
+        if newest := re.match(r"\S+ \((\S+)\)", done.stdout):  # npm's have none
+            if newest[1] != row.get("newest"):
+                row.pop("newest_passed", None)
+            row["newest"] = newest[1]
+    added("frameworks", rows)
+
+
+if __name__ == "__main__":
+    main()

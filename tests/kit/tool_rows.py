@@ -57,6 +57,7 @@ ROWS: tuple[ToolRow, ...] = (
     _row("grep -l a one two", "one\ntwo\n"),
     _row("grep -e apple -e cherry fruit", "apple\ncherry\n"),
     _row("grep nothing fruit", "", 1),
+    _line("seq 100000 | grep 1 >/dev/null && echo found", "found\n"),
     _row("grep [ fruit", "", 2),
     _row("grep a no-such-file", "", 2),
     _row("rg needle sub", "sub/inner.txt:needle here\n", needs="rg"),

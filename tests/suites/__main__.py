@@ -1,13 +1,14 @@
 """
 Test suites of other people's programs, whole and by command: what passes outside has to pass inside.
 
-    ./dev suites [--part N/M] [--folder FOLDER] cpython-3.11 cpython-3.13 git sqlite coreutils
+    ./dev suites [--part N/M] [--folder FOLDER] [--only UNIT]... cpython-3.11 cpython-3.13 git sqlite coreutils
 
 Runs in:   a developer's shell, as root; hours for all of them, so --part takes each Mth unit, from the Nth on. CPython's are
            the modules of `test` that the interpreter ships, by functions of test_cpython_suite.py; one of another version is
            one of pyenv's. The others are Debian's sources of this release, built outside.
 Outside:   an ordinary user, in a copy of the tree. Inside: a sandbox of the profile `workdir` with another copy.
-Result:    a line for each unit that differs, with what fails inside alone, and one for all; 1 if any differs.
+Result:    a line for each unit that differs, with what fails inside alone, twice, and no row of reasons.py has; and one for
+           all; 1 if any differs. With LEEWARD_RECORD=1 docs/runs has what a part found, for the table in docs/frameworks.md.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from pathlib import Path
 import leeward
 from integration import test_cpython_suite as cpython
 from integration.cpython_exceptions import row_for
+from kit import runs
 from kit.live_daemon import LiveDaemon
+from suites.reasons import reason
 
 #: Seconds for one unit, and the user outside.
 UNIT_S, USER = 600, "65534"
@@ -39,12 +42,13 @@ sandbox_idle = 86400
 sandbox_lifetime = 86400
 """
 LIMITS = {"memory": "4G", "processes": 256}
-#: Prints the modules of CPython's suite: 3.11 had the function elsewhere before 3.11.6.
-LISTS = """try:
+#: Prints the version of an interpreter, and the modules of CPython's suite: 3.11 had the function elsewhere before 3.11.6.
+LISTS = """import platform
+try:
     from test.libregrtest.findtests import findtests
 except ImportError:
     from test.libregrtest.runtest import findtests
-print(*findtests())"""
+print(platform.python_version(), *findtests())"""
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 APT = ("apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=300")
 
@@ -120,26 +124,36 @@ def source(name: str, folder: Path) -> Path:
     print(f"{name}: building {tree.name}", flush=True)
     with open(folder / f"{name}.log", "wb") as log:
         subprocess.run(["sh", "-c", suite.build], cwd=tree, check=True, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    (folder / f"{name}.version").write_text(tree.name)
+    (folder / f"{name}.version").write_text(tree.name.rpartition("-")[2])
     tree.rename(made)
     shutil.rmtree(work)
     return made
 
 
-def part_of(units: list[str], part: tuple[int, int]) -> list[str]:
-    return units[part[0] - 1::part[1]]
+def part_of(units: list[str], asked: argparse.Namespace) -> list[str]:
+    first, step = map(int, asked.part.split("/"))
+    return [unit for unit in units if unit in asked.only] if asked.only else units[first - 1::step]
 
 
-def told(name: str, count: int, passed: int, alone: int, both: int, excused: int = 0) -> None:
-    print(f"{name}: {count} units; {passed} pass on both sides, {both} fail on both, {alone} inside alone"
-          + (f", {excused} tests for a reason that is listed" if excused else ""), flush=True)
+def told(name: str, version: str, asked: argparse.Namespace, **found: int) -> None:
+    """
+    Print, and keep, what a suite's part was *found* to do.
+
+    Args:
+        found: how many *units* it has; how many fail on *both* sides, and *alone* inside; the tests *excused* by a row,
+            and the *tests* that pass outside, where they are counted.
+    """
+    print(f"{name}: {', '.join(f'{what} {count}' for what, count in found.items())}", flush=True)
+    if not asked.only:
+        runs.record("suites", f"{name} {asked.part}", version, **found)
 
 
-def compared(name: str, folder: Path, part: tuple[int, int]) -> int:
+def compared(name: str, asked: argparse.Namespace) -> int:
     """Run a part of a suite of Debian's; how many units fail inside alone."""
+    folder = Path(asked.folder)
     suite, tree = SUITES[name], source(name, folder)
-    units = part_of(suite.units(tree), part)
-    print(f"{name}: {(folder / f'{name}.version').read_text()}, {len(units)} units", flush=True)
+    units, version = part_of(suite.units(tree), asked), (folder / f"{name}.version").read_text()
+    print(f"{name}: {version}, {len(units)} units", flush=True)
     with _trees(tree, folder) as (there, here), _daemon() as daemon, ThreadPoolExecutor(1) as other:
         def outside(unit: str) -> set[str]:
             done = subprocess.run(["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "timeout", "-k", "5",
@@ -148,18 +162,28 @@ def compared(name: str, folder: Path, part: tuple[int, int]) -> int:
                                   env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(there), "TZ": "UTC"})
             return suite.failures(unit, done.returncode, done.stdout)
 
-        alone = both = 0
-        for unit in units:
-            beside = other.submit(outside, unit)
+        def inside(unit: str) -> tuple[set[str], str]:
             with leeward.Sandbox(socket=daemon.socket, profile="workdir", workdir=str(here), **LIMITS) as box:
                 done = box.run(["sh", "-c", f"exec 2>&1; {suite.line}", "sh", unit], timeout=UNIT_S, output="64M",
                                overflow="cut", env={"TZ": "UTC"})
-            inside, expected = suite.failures(unit, done.exit_code, done.text), beside.result()
+            return suite.failures(unit, done.exit_code, done.text), done.text
+
+        alone = both = excused = 0
+        for unit in units:
+            beside = other.submit(outside, unit)
+            (failed, text), expected = inside(unit), beside.result()
             both += bool(expected)
-            if inside - expected:
+            rows = {each for each in failed - expected if reason(name, unit, each, text)}
+            excused += len(rows)
+            if failed - expected - rows:
+                again, text = inside(unit)
+                failed &= again
+            if left := sorted(failed - expected - rows):
                 alone += 1
-                print(f"  {unit}: {'; '.join(sorted(inside - expected))[:600]}", flush=True)
-        told(name, len(units), len(units) - alone - both, alone, both)
+                print(f"  {unit}: {'; '.join(left)[:600]}", flush=True)
+                with open(folder / f"{name}.differ.log", "a") as log:
+                    log.write(f"--- {unit}: {'; '.join(left)}\n{text[-20000:]}\n")
+        told(name, version, asked, units=len(units), both=both, alone=alone, excused=excused)
     return alone
 
 
@@ -200,44 +224,41 @@ def interpreter(version: str, folder: Path) -> Path:
     return made
 
 
-def cpython_compared(version: str, folder: Path, part: tuple[int, int]) -> int:
-    """As `compared`, for the modules of CPython's suite; a module is run inside once more before it counts."""
-    place = interpreter(version, folder)
+def cpython_compared(version: str, asked: argparse.Namespace) -> int:
+    """As `compared`, for the modules of CPython's suite."""
+    place = interpreter(version, Path(asked.folder))
     with (_daemon(f'[environments.other]\npath = "{place}/venv"\n') as daemon,
           tempfile.TemporaryDirectory() as work):
         os.chmod(work, 0o777)
-        options = ["--environment", "other", "--memory", "2G"]
+        options = ["--environment", "other", "--memory", "2G", "--processes", "256"]
         python = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups",
                   *daemon.run("exec", *options, "import sys; print(sys.executable)").stdout.decode().split(), "-S"]
-        names = subprocess.run([*python, "-c", LISTS], capture_output=True, text=True, check=True).stdout.split()
-        modules = part_of([name.removeprefix("test.") for name in names], part)
+        full, *names = subprocess.run([*python, "-c", LISTS], capture_output=True, text=True, check=True).stdout.split()
+        modules = part_of([name.removeprefix("test.") for name in names], asked)
         print(f"cpython-{version}: {len(modules)} modules of {len(names)}", flush=True)
-        passed = alone = both = excused = tests = 0
+        alone = both = excused = tests = 0
         for module in modules:
             report = Path(work, "report.xml")
             report.unlink(missing_ok=True)
             with cpython.outside(python, cpython.arguments(module, str(report), ["*"]), int(USER)) as run:
-                here, _ = cpython.inside(daemon, cpython.arguments(module, "/dev/stdout", ["*"]), options)
-                try:
+                here, said = cpython.inside(daemon, cpython.arguments(module, "/dev/stdout", ["*"]), options)
+                with contextlib.suppress(subprocess.TimeoutExpired):
                     run.wait(cpython.TIME_S)
-                except subprocess.TimeoutExpired:
-                    pass
             there = cpython.outcomes(report.read_bytes()) if report.exists() else {}
             good = [name for name, outcome in there.items() if "ok" == outcome]
             bad = [name for name in good if "ok" != here.get(name)]
-            rows = [name for name in bad if row_for(name.removeprefix("test."), here.get(name, ""))]
+            # Where a module ends as a whole, what it said is each test's failure.
+            rows = [name for name in bad if row_for(name.removeprefix("test."), here.get(name, "" if here else said))]
             again = [name for name in bad if name not in rows]
             if again and here:
                 once_more, _ = cpython.inside(daemon, cpython.arguments(module, "/dev/stdout", again), options)
                 again = [name for name in again if "ok" != once_more.get(name)]
-            tests, excused = tests + len(good), excused + len(rows)
-            both += not there
-            passed += bool(there) and not again
+            tests, excused, both = tests + len(good), excused + len(rows), both + (not there)
             if again:
                 alone += 1
-                what = "; ".join(f"{name}: {' '.join(here.get(name, 'no report').split())[-160:]}" for name in again[:4])
+                what = "; ".join(f"{name}: {' '.join(here.get(name, said).split())[-260:]}" for name in again[:6])
                 print(f"  {module}: {len(again)} of {len(good)}: {what}", flush=True)
-        told(f"cpython-{version}, {tests} tests that pass outside", len(modules), passed, alone, both, excused)
+        told(f"cpython-{version}", full, asked, units=len(modules), both=both, alone=alone, excused=excused, tests=tests)
     return alone
 
 
@@ -245,14 +266,14 @@ def main() -> int:
     reading = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reading.add_argument("suites", nargs="+", metavar="SUITE")
     reading.add_argument("--part", default="1/1", metavar="N/M")
+    reading.add_argument("--only", action="append", default=[], metavar="UNIT")
     reading.add_argument("--folder", default="/var/tmp/leeward-suites", metavar="FOLDER")
     asked = reading.parse_args()
-    part, folder = tuple(map(int, asked.part.split("/"))), Path(asked.folder)
     if os.geteuid() != 0:
         reading.error("the other side is another user, so this wants root")
-    folder.mkdir(parents=True, exist_ok=True)
-    found = [cpython_compared(name.partition("-")[2], folder, part) if name.startswith("cpython-")
-             else compared(name, folder, part) for name in asked.suites]  # type: ignore[arg-type]  # two numbers
+    Path(asked.folder).mkdir(parents=True, exist_ok=True)
+    found = [cpython_compared(name.partition("-")[2], asked) if name.startswith("cpython-") else compared(name, asked)
+             for name in asked.suites]
     return int(any(found))
 
 

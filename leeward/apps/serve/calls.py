@@ -44,6 +44,8 @@ ENDLESS = 1 << 40
 MOST_VALUES = 50_000
 #: A string in JSON. Its end may be missing, so that none of its quotes begins another search.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+#: What a client may name its call: the answer says it again, and the log has it.
+_REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 #: Seconds before the answer to a call that comes too fast: a flood costs the server, and so the others, little then.
 PAUSE_S = 0.5
 
@@ -312,8 +314,9 @@ Form = Callable[[ServeProblem], Response]
 
 @dataclass(slots=True)
 class CallTold:
-    """What the log says of a call: who has made it, and the status of the answer, 0 until it begins."""
+    """What the log says of a call: who has made it, its own id, and the status of the answer, 0 until it begins."""
 
+    id: str
     tenant: str = ""
     use: Use | None = None
     status: int = 0
@@ -326,9 +329,9 @@ class CountedConnection(Protocol):
 
 
 @contextmanager
-def call_told(name: str) -> Iterator[CallTold]:
+def call_told(name: str, identity: str = "") -> Iterator[CallTold]:
     """Count a call, and write its line if somebody wants it, when the block is left."""
-    begun, told = time.monotonic(), CallTold()
+    begun, told = time.monotonic(), CallTold(identity if _REQUEST_ID.fullmatch(identity) else "")
     try:
         yield told
     finally:
@@ -336,7 +339,8 @@ def call_told(name: str) -> Iterator[CallTold]:
         if told.use is not None:
             told.use.calls[told.status] += 1
             told.use.seconds += seconds
-        tell(tenant=told.tenant, call=name, status=told.status, seconds=round(seconds, 6))
+        tell(tenant=told.tenant, call=name, status=told.status, seconds=round(seconds, 6),
+             **({"id": told.id} if told.id else {}))
 
 
 def routed(methods: str, path: str, knows: Knows, form: Form, handler: Handler) -> Route:
@@ -359,7 +363,7 @@ class ServeEndpoint:
         self._name, self._knows, self._form, self._handler = name, knows, form, handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with call_told(self._name) as told:
+        with call_told(self._name, Headers(scope=scope).get("x-request-id", "")) as told:
             await self._answer(scope, receive, send, told)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, told: CallTold) -> None:
@@ -367,6 +371,8 @@ class ServeEndpoint:
 
         async def send_once(message: Message) -> None:
             told.status = message.get("status", told.status)
+            if told.id and "status" in message:
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", told.id.encode())]
             await send(message)
 
         try:

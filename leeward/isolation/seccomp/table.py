@@ -78,9 +78,9 @@ FILES = (
     *rows("fadvise64", errno(0), "would drop a file of the host from the page cache, which other processes notice by"
                                  " the time that they wait. The call succeeds without effect",
           is_(3, "POSIX_FADV_DONTNEED")),
-    *rows("sendfile", errno(EINVAL),
-          "puts pages of a file into a pipe or a socket, not copies, so that they can change while they wait there;"
-          " splice is refused for the same reason. sendfile(2) documents EINVAL; callers fall back to read and write"),
+    *rows("sendfile splice", errno(EINVAL),
+          "put pages of a file into a pipe or a socket, not copies, so that they can change while they wait there. Their"
+          " manual pages document EINVAL, at which callers fall back to read and write, such as grep before /dev/null"),
     *rows("fsync fdatasync msync", ALLOW, "databases such as sqlite; on a tmpfs they do nothing"),
     *rows("sync syncfs", errno(0),
           "would write to the host's disks; a job's files are in memory. The call succeeds without effect"),
@@ -119,7 +119,7 @@ FILES = (
     *rows("io_uring_setup io_uring_enter io_uring_register", NOTIFY,
           "this filter doesn't see the operations on a ring. EACCES instead of ENOSYS, so that the result shows the"
           " refusal; programs that probe accept either error"),
-    *rows("splice tee vmsplice", NOTIFY, "pages in a pipe stay in use after their file was sealed"),
+    *rows("tee vmsplice", NOTIFY, "pages in a pipe stay in use after their file was sealed"),
 )
 
 DESCRIPTORS = (

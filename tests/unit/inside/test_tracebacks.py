@@ -84,7 +84,7 @@ def test_the_newest_sources_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stacks_end_where_a_jobs_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((traceback, "walk_stack"), (inspect, "getouterframes")):
+    for module, name in ((traceback, "walk_stack"), (inspect, "getouterframes"), (inspect, "getfile")):
         monkeypatch.setattr(module, name, getattr(module, name))
     ours: dict[str, Any] = {}
     exec("def run(code, main): exec(code, main)", ours)
@@ -104,6 +104,20 @@ def test_stacks_end_where_a_jobs_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (["f", "<module>"], ["<module>", "f"]) == after["got"][:2]
     assert 1 == len(after["got"][2])
     assert ["test_stacks_end_where_a_jobs_begin"] == [each.function for each in inspect.stack()][:1]
+
+
+def test_a_class_without_a_module_has_no_file_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nameless(type):
+        @property
+        def __module__(cls) -> str:  # type: ignore[override]
+            raise AttributeError
+
+    for module, name in ((traceback, "walk_stack"), (inspect, "getouterframes"), (inspect, "getfile")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    tracebacks.hide_frames([])
+
+    with pytest.raises(TypeError):
+        inspect.getfile(Nameless("C", (), {}))
 
 
 @pytest.mark.parametrize(("source", "lines"), [

@@ -72,7 +72,7 @@ def test_calls_that_programs_do_not_repeat_are_not_notified() -> None:
 CAN_NEVER_BE_ALLOWED = (
     "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd bpf perf_event_open userfaultfd keyctl"
     " add_key request_key mount umount2 pivot_root chroot swapon swapoff reboot kexec_load kexec_file_load init_module"
-    " finit_module delete_module acct quotactl lookup_dcookie modify_ldt iopl ioperm vmsplice splice tee fanotify_init"
+    " finit_module delete_module acct quotactl lookup_dcookie modify_ldt iopl ioperm vmsplice tee fanotify_init"
     " open_by_handle_at name_to_handle_at move_pages migrate_pages uselib nfsservctl syslog vhangup"
     " landlock_create_ruleset landlock_add_rule landlock_restrict_self lsm_get_self_attr lsm_set_self_attr"
     " lsm_list_modules mseal unshare setns io_uring_setup io_uring_enter io_uring_register memfd_secret fsopen fsconfig"
@@ -87,7 +87,7 @@ def test_is_refused_by_the_supervisor(name: str) -> None:
     assert {NOTIFY} == {rule.action for rule in RULES if name == rule.name}
 
 
-@pytest.mark.parametrize("name", ["seccomp", "clone3", "openat2", "mbind", "set_mempolicy"])
+@pytest.mark.parametrize("name", ["seccomp", "clone3", "openat2", "mbind", "set_mempolicy", "sendfile", "splice"])
 def test_is_answered_without_the_supervisor(name: str) -> None:
     """c002, c033, c034: no listener is asked about these, so none can say something else."""
     actions = {rule.action for rule in RULES if name == rule.name}

@@ -1,0 +1,18 @@
+"""What of other people's suites fails inside alone, each with its reason; of CPython's it is cpython_exceptions.py."""
+
+from __future__ import annotations
+
+import re
+
+#: Suite, a regular expression for a whole unit, one for what fails and, on the lines behind, all output, and why.
+ROWS: tuple[tuple[str, str, str, str], ...] = (
+    ("coreutils", r"tests/(chmod/setgid|install/install-C)\.sh", r"set-up failure|cannot change permissions of 'b'",
+     "set-id bits are refused"),
+    ("git", r"t4129-.*", r"^(shared|.*setgid|.*server-info)", "set-id bits are refused"),
+)
+
+
+def reason(suite: str, unit: str, failure: str, output: str) -> str:
+    """Of the first row that fits; "" for none."""
+    return next((why for name, units, sign, why in ROWS
+                 if suite == name and re.fullmatch(units, unit) and re.search(sign, f"{failure}\n{output}")), "")
