@@ -18,6 +18,8 @@ import pytest
 from kit.features import ROOT
 
 SHIM = "leeward/_native/_shim.abi3.so"
+#: Of builds whose speed doesn't matter: half of the compiler's time, and of pip's.
+QUICKLY = {"LEEWARD_CFLAGS": "-O0 -g0 -U_FORTIFY_SOURCE", "PIP_NO_COMPILE": "1"}
 
 
 def checkout(to: Path, owner: int = -1) -> Path:
@@ -66,7 +68,7 @@ def test_the_wheel_holds_both_packages_the_shim_libleeward_and_no_sources(wheel)
 def test_the_source_archive_builds_the_same_wheel(wheel, tmp_path):
     def build(what: str, folder: Path) -> Path:
         subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", what, "-d", tmp_path],
-                       cwd=folder, check=True, capture_output=True)
+                       cwd=folder, check=True, capture_output=True, env={**os.environ, **QUICKLY})
         (made,) = tmp_path.glob("*.tar.gz" if "sdist" == what else "*.whl")
         return made
 
@@ -126,12 +128,12 @@ def test_dev_lists_its_tasks(tmp_path):
 def test_dev_sets_up_a_demo_in_a_path_with_spaces(ordinary_user, open_folder, who):
     if "root" == who:
         copy = checkout(open_folder / "the tree of root")
-        environment = {**ordinary_user.environment, "HOME": str(open_folder)}
+        environment = {**ordinary_user.environment, **QUICKLY, "HOME": str(open_folder)}
         run = partial(subprocess.run, capture_output=True, text=True, check=False, env=environment, cwd="/",
                       stdin=subprocess.DEVNULL)
     else:
         copy = checkout(ordinary_user.home / "my own tree", ordinary_user.uid)
-        run = ordinary_user.run
+        run = partial(ordinary_user.run, env=QUICKLY)
     dev = copy / "dev"
 
     first = run([dev, "setup"])
