@@ -123,7 +123,8 @@ def test_another_python_has_it(stranger: Stranger, version: str) -> None:
     which = "leeward exec 'import sys; print(*sys.version_info[:2])'"
     with packages.shown_folder() as place:
         python = installing.reachable(ROOT / f".venv-python{version}/bin/python", place)
-        by_pip = ["leeward daemon stop", f"{python} -m venv env && env/bin/pip install -q leeward", f"env/bin/{which}"]
+        made = f"uv venv -q --seed --python {python} env"  # Debian's testing has no ensurepip in this package
+        by_pip = ["leeward daemon stop", f"{made} && env/bin/pip install -q leeward", f"env/bin/{which}"]
         typed = stranger.types([f"uv tool install -q --python {python} leeward", which, *(by_pip if LONG else ())])
 
     assert {0} == {each.status for each in typed}, typed
@@ -159,7 +160,9 @@ def test_limas_script_makes_a_machine_with_leeward(programs: Path, url: str, whe
         assert 0 == done.returncode, (argv, done)
         return done.stdout
 
-    env = {"PATH": f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path),
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs/pipx").symlink_to(programs / "pipx")  # without uv, which Debian 12 hasn't
+    env = {"PATH": f"{tmp_path}/programs:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path),
            "PARAM_wheels": "", "PIP_INDEX_URL": url, "PIP_CONFIG_FILE": "/dev/null"}
     script, probe = (LIMA[part][0]["script"] for part in ("provision", "probes"))
     if IN_GUEST:
