@@ -1,14 +1,15 @@
 """
 Many live sandboxes at once, and many one after the other: their memory, their latency, and leaks.
 
-    .venv/bin/python bench/sandboxes.py [--count N] [--turns N] [--descriptors N] [--spares N] [--json]
+    .venv/bin/python bench/sandboxes.py [--count N] [--daemons N] [--turns N] [--descriptors N] [--spares N] [--json]
 
 Starts daemons of its own, with as many descriptors as --descriptors says where it may raise its limit. Opens --count
 sandboxes and keeps them; each runs a command and must give its own number back, twice: as soon as it is open, and when
-all are. Ends them all. Then --turns sandboxes are opened, used and closed, one after the other. Memory is the
-proportional share (Pss) of the daemon and of all its descendants; what the kernel itself has more of (slabs, page
-tables, stacks, per-processor data), whoever it is for; and what the host has less available (MemAvailable). The last
-two mean something where nothing else runs.
+all are. Ends them all. --daemons have them in turn, where one may not have descriptors for so many. Then --turns
+sandboxes are opened, used and closed, one after the other. Memory is the proportional share (Pss) of the daemons and of
+all their descendants; what the kernel itself has more of (slabs, page tables, stacks, per-processor data), whoever it is
+for; and what the host has less available (MemAvailable). The last two mean something where nothing else runs. "ms a
+second" is the processor time of the daemons alone while all sandboxes rest.
 
 Exit status 1, with a line that says what happened, if a sandbox couldn't be opened or gave another answer, or if after
 all of it there is something that wasn't after the first tenth of the turns: processes, descriptors, groups, mounts, or
@@ -28,6 +29,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,8 @@ REST_S = 30.0
 _LIBC, _KCMP = ctypes.CDLL(None), {"x86_64": 312, "aarch64": 272}
 #: Seconds after which a sandbox rests: run/live_runner.py.
 SETTLED_S = 2.0
+#: Seconds for which their daemons are watched then.
+IDLE_S = 4.0
 
 
 def below(pid: int) -> list[int]:
@@ -81,10 +85,10 @@ def memory(pid: int) -> int:
     return sum(_field(f"/proc/{one}/smaps_rollup", "Pss") for one in below(pid) if not _shares(one)) >> 10
 
 
-def spent(pid: int) -> float:
-    """The seconds of processor time of the daemon and its descendants that live, with all their threads."""
+def spent(pid: int, *, alone: bool = False) -> float:
+    """The seconds of processor time of the daemon and its descendants that live, or *alone*, with all threads."""
     total = 0
-    for one in below(pid):
+    for one in (pid,) if alone else below(pid):
         with contextlib.suppress(OSError):
             total += sum(int(Path(f"/proc/{one}/task/{task}/schedstat").read_text().split()[0])
                          for task in os.listdir(f"/proc/{one}/task"))
@@ -172,34 +176,47 @@ class SandboxConnection:
         self._connection.close()
 
 
-def at_once(connection: SandboxConnection, pid: int, count: int, wrong: list[str]) -> dict[str, Any]:
-    before, free, kernels, boxes, opened, used = memory(pid), available(), kernel(), [], [], []
+def at_once(daemons: Sequence[tuple[SandboxConnection, int]], count: int, wrong: list[str]) -> dict[str, Any]:
+    pids = [pid for _, pid in daemons]
+    before, free, kernels = sum(map(memory, pids)), available(), kernel()
+    boxes: list[tuple[SandboxConnection, str]] = []
+    opened, used = list[float](), list[float]()
     for number in range(count):
+        connection, _ = daemons[number % len(daemons)]
         start = time.perf_counter()
         try:
-            boxes.append(connection.open())
+            boxes.append((connection, connection.open()))
         except LeewardError as error:
             wrong.append(f"sandbox {number} of {count} can't be opened: {error}")
             break
         opened.append(time.perf_counter() - start)
-        if not connection.answers(boxes[-1], number):
+        if not connection.answers(boxes[-1][1], number):
             wrong.append(f"sandbox {number} gave another answer")
-    for number, box in enumerate(boxes):
+    for number, (connection, box) in enumerate(boxes):
         start = time.perf_counter()
         if not connection.answers(box, number):
             wrong.append(f"sandbox {number} gave another answer when all were open")
         used.append(time.perf_counter() - start)
     time.sleep(SETTLED_S)
-    rest(connection, pid)
+    for connection, pid in daemons:
+        rest(connection, pid)
     found: dict[str, Any] = {
-        "count": len(boxes), "MiB": memory(pid), "MiB before": before, "MiB less available": free - available(),
-        "MiB more of the kernel's": kernel() - kernels,
-        "descriptors": len(os.listdir(f"/proc/{pid}/fd")), "processes": len(below(pid))}
+        "count": len(boxes), "MiB": sum(map(memory, pids)), "MiB before": before, "MiB less available": free - available(),
+        "MiB more of the kernel's": kernel() - kernels, "ms a second": _idle(pids),
+        "descriptors": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids),
+        "processes": sum(len(below(pid)) for pid in pids)}
     if boxes:
         found |= {"open ms": _times(opened), "open ms in all": round(1e3 * sum(opened), 1), "command ms": _times(used)}
-    for box in boxes:
+    for connection, box in boxes:
         connection.ask("sandbox_kill", sandbox=box)
     return found
+
+
+def _idle(pids: Sequence[int]) -> float:
+    """The milliseconds of processor time that the daemons alone take in a second."""
+    before = sum(spent(pid, alone=True) for pid in pids)
+    time.sleep(IDLE_S)
+    return round((sum(spent(pid, alone=True) for pid in pids) - before) * 1e3 / IDLE_S, 2)
 
 
 def _times(seconds: list[float]) -> dict[str, float]:
@@ -240,6 +257,7 @@ def rest(connection: SandboxConnection, pid: int) -> dict[str, int]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--daemons", type=int, default=1)
     parser.add_argument("--turns", type=int, default=10000)
     parser.add_argument("--descriptors", type=int, default=65536)
     parser.add_argument("--spares", type=int, default=1)
@@ -249,14 +267,21 @@ def main() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (asked.descriptors, asked.descriptors))
     wrong: list[str] = []
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
-        config.write(f"pool_size = {WORKERS}\nspares = {asked.spares}\nmax_sessions = {max(2, asked.count)}\n"
+        most = max(2, -(-asked.count // asked.daemons))
+        config.write(f"pool_size = {WORKERS}\nspares = {asked.spares}\nmax_sessions = {most}\n"
                      "sandbox_idle = 86400\nsandbox_lifetime = 86400\n")
         config.flush()
         found: dict[str, Any] = {"load before": os.getloadavg()[0]}
-        for name, does, times in (("at once", at_once, asked.count), ("in turn", in_turn, asked.turns)):
-            if times:  # each with a daemon of its own: the workers of many sandboxes linger for a while
-                with daemon(None, "--config", config.name) as path, contextlib.closing(SandboxConnection(path)) as connection:
-                    found[name] = does(connection, daemon_pid(path), times, wrong)
+        # Each with daemons of its own: the workers of many sandboxes linger for a while.
+        if asked.count:
+            with contextlib.ExitStack() as stack:
+                paths = [stack.enter_context(daemon(None, "--config", config.name)) for _ in range(asked.daemons)]
+                daemons = [(stack.enter_context(contextlib.closing(SandboxConnection(path))), daemon_pid(path))
+                           for path in paths]
+                found["at once"] = at_once(daemons, asked.count, wrong)
+        if asked.turns:
+            with daemon(None, "--config", config.name) as path, contextlib.closing(SandboxConnection(path)) as connection:
+                found["in turn"] = in_turn(connection, daemon_pid(path), asked.turns, wrong)
         found["load after"] = os.getloadavg()[0]
     print(json.dumps({**found, "wrong": wrong}, indent=None if asked.json else 2))
     for one in wrong:

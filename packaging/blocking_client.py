@@ -108,5 +108,6 @@ def _made(name: str) -> str:
     return blocking((CLIENT / name).read_text())
 
 
-client, files, forking, process, sandbox, snapshot = (partial(_made, name) for name in (
-    "aio.py", "aio_files.py", "aio_forking.py", "aio_process.py", "aio_sandbox.py", "aio_snapshot.py"))
+client, files, forking, kernel_session, process, sandbox, snapshot = (partial(_made, name) for name in (
+    "aio.py", "aio_files.py", "aio_forking.py", "aio_kernel_session.py", "aio_process.py", "aio_sandbox.py",
+    "aio_snapshot.py"))

@@ -26,6 +26,7 @@ WHOLE = {
     "leeward/client/sandbox.py": "blocking_client:sandbox",
     "leeward/client/snapshot.py": "blocking_client:snapshot",
     "leeward/client/forking.py": "blocking_client:forking",
+    "leeward/client/kernel_session.py": "blocking_client:kernel_session",
     "leeward/apps/host/profiles/seccomp.json": "leeward.apps.host.profiles:seccomp",
     "leeward/isolation/seccomp/programs/": "leeward.isolation.seccomp.compiler.texts:programs",
     "packaging/completions/": "command_files:completions",

@@ -89,7 +89,7 @@ def _opened(store: Images, settings: FigureSettings) -> Iterator[Row]:
                   contextlib.closing(live.SandboxConnection(path, profile=profile)) as connection):
                 connection.ask("sandbox_kill", sandbox=connection.open())  # its pool begins
                 live.rest(connection, daemon_pid(path))
-                found = live.at_once(connection, daemon_pid(path), _BOXES, wrong)
+                found = live.at_once([(connection, daemon_pid(path))], _BOXES, wrong)
             seconds[profile].append(found["open ms in all"])
             each[profile].append((found["MiB"] - found["MiB before"]) / _BOXES)
     middle = {name: percentile(values, 50) for name, values in seconds.items()}

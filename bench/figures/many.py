@@ -188,7 +188,7 @@ def _sandboxes(settings: FigureSettings) -> Sequence[Row]:
             *(asyncio.run(_burst(path)) for _ in range(settings.some(3))), strict=True))
     with _roomy(_DENSE) as path, contextlib.closing(live.SandboxConnection(path)) as connection:
         pid, wrong = daemon_pid(path), list[str]()
-        found = live.at_once(connection, pid, _DENSE, wrong)
+        found = live.at_once([(connection, pid)], _DENSE, wrong)
     each = (found["MiB"] - found["MiB before"]) / _DENSE
     return [Row(f"{_BURST} sandboxes opened at once, each having run a command", round(percentile(seconds, 50)), "ms", 400,
                 measured=[spread("AsyncSandbox", "ms", seconds, 0)]),

@@ -16,6 +16,7 @@ import json
 import os
 import resource
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -38,9 +39,28 @@ from leeward_cli.bench.ours import armed, daemon, daemon_pid, good, program
 from leeward_cli.bench.rounds import row
 from leeward_cli.bench.spent import clock, spent
 
-#: Programs of a turn for the rate, and connections at once; connections of a flood; those that are idle.
-_PROGRAMS, _CALLERS, _FLOOD, _IDLE = 400, 4, 32, 2000
+#: Programs of a turn for the rate, and connections at once; connections of a flood; those that are idle;
+#: files in a folder.
+_PROGRAMS, _CALLERS, _FLOOD, _IDLE, _FILES = 400, 4, 32, 2000, 9000
 _NOTHING = "a call that does nothing"
+#: The least that such a call can take: a route that reads the same JSON and has the same answer, on uvicorn as it is.
+_BARE, _BARE_SOURCE = "a bare route of Starlette's", """
+import socket, sys, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+async def run_code(request):
+    body = await request.json()
+    return JSONResponse({"status": "Success", "message": "", "compile_result": None, "run_result": {
+        "status": "Finished", "execution_time": 0.001, "cpu_time": 0.001, "return_code": 0, "stdout": "", "stderr": ""},
+        "executor_pod_name": None, "files": {}, "code": body["code"]})
+listener = socket.socket(proto=socket.IPPROTO_TCP)  # of others asyncio sends each piece late
+listener.bind(("127.0.0.1", 0))
+listener.listen()
+print(listener.getsockname()[1], flush=True)
+app = Starlette(routes=[Route("/run_code", run_code, methods=["POST"])])
+uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False)).run([listener])
+"""
 #: Programs of a turn with SandboxFusion's own server; sandboxes of E2B's client that don't count.
 _THEIRS, _WARM = 60, 5
 _FRAME = json.dumps({"process": {"cmd": "/bin/true"}}).encode()
@@ -64,11 +84,14 @@ class _Served:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
         self._token = token
 
-    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Any:
+    def send(self, method: str, path: str, body: object = None, **headers: str) -> http.client.HTTPResponse:
         content = body if isinstance(body, bytes) or body is None else json.dumps(body)
         self._connection.request(method, path, content, {"X-API-KEY": self._token, **{
             name.replace("_", "-"): value for name, value in headers.items()}})
-        answer = self._connection.getresponse()
+        return self._connection.getresponse()
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Any:
+        answer = self.send(method, path, body, **headers)
         found = answer.read()
         if answer.status >= 300:
             raise LeewardError(f"bench: the server answered {answer.status}: {found[:200]!r}")
@@ -154,20 +177,31 @@ def _serving(path: str) -> Iterator[_Server]:
             process.communicate()
 
 
+@contextlib.contextmanager
+def _bare() -> Iterator[_Server]:
+    with subprocess.Popen([sys.executable, "-c", _BARE_SOURCE], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield _Server(f"http://127.0.0.1:{process.stdout.readline().strip()}", process.pid, [""])
+        finally:
+            process.terminate()
+
+
 def measure(settings: FigureSettings) -> Sequence[Row]:
-    with daemon(None) as path, _serving(path) as server, Client(path) as client, \
+    with daemon(None) as path, _serving(path) as server, _bare() as bare, Client(path) as client, \
             Sandbox(socket=path, profile="workdir") as box:
         served, kernel = server.connection(), box.kernel()
         inside = served.create()
         works: dict[str, Callable[[], None]] = {
-            _NOTHING: served.nothing,
+            _NOTHING: served.nothing, _BARE: bare.connection().run,
             "a program by the client": lambda: _ran(client.execute(CODE)), "a program by /run_code": served.run,
             "a cell by the client": lambda: _ran(kernel.execute("1")),
             "a cell by E2B's /execute": lambda: served.cell(inside), "a cell by Jupyter's WebSocket": served.notebook(),
             "a sandbox and a command by the client": lambda: _begin(path),
             "a sandbox and a command by E2B's calls": served.begin}
         spending: dict[str, list[float]] = {name: [] for name in works}
-        found = in_turn([CalledSubject(name, _spending(server, work, spending[name])) for name, work in works.items()],
+        found = in_turn([CalledSubject(name, _spending(bare if name == _BARE else server, work, spending[name]))
+                         for name, work in works.items()],
                         settings.rounds, 4)
         over = partial(_over, found, spending)
         return [*over("a program by /run_code", "a program by the client", 1.5),
@@ -176,7 +210,8 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
                 *over("a sandbox and a command by E2B's calls", "a sandbox and a command by the client", 8.0),
                 _by_its_client(server, path, settings.some(40)),
                 *_rates(server, path, settings.some(5)), *_beside_its_own(server, settings.some(5)),
-                _beside_flood(server, settings.some(10)), _beside_idle(server)]
+                _beside(server, settings.some(10), "programs"), _beside_lists(server, settings.some(10)),
+                _beside_idle(server)]
 
 
 def _spending(server: _Server, work: Callable[[], None], spent_: list[float]) -> Callable[[], None]:
@@ -190,13 +225,14 @@ def _spending(server: _Server, work: Callable[[], None], spent_: list[float]) ->
 
 def _over(found: Found, spending: Mapping[str, Sequence[float]], over: str, under: str, target: float) -> list[Row]:
     """By the clock, which other processes move; and by the processor time between caller and daemon, which they hardly do."""
-    values = [1e3 * percentile([each for row in found[name] for each in row], 50) for name in (over, under)]
-    own = [1e3 * percentile(spending[name], 50) for name in (over, under)]
+    values = [1e3 * percentile([each for row in found[name] for each in row], 50) for name in (over, under, _BARE)]
+    own = [1e3 * percentile(spending[name], 50) for name in (over, under, _BARE)]
     return [Row(f"{over}, over the client", round(values[0] - values[1], 2), "ms", target,
-                measured=[times(name, found[name]) for name in (over, under, _NOTHING)],
-                note="the difference of the medians"),
+                measured=[times(name, found[name]) for name in (over, under, _NOTHING, _BARE)],
+                note=f"the difference of the medians; {values[2]:.2f} is {_BARE}, the least for a server like this one"),
             Row(f"{over}, over the client, by processor time", round(own[0] - own[1], 2), "ms", target,
-                note=f"of server and caller, and not of the daemon: {own[0]:.2f}, and {own[1]:.2f} by the client")]
+                note=f"of server and caller, and not of the daemon: {own[0]:.2f}, and {own[1]:.2f} by the client; "
+                     f"{own[2]:.2f} is {_BARE}")]
 
 
 def _by_its_client(server: _Server, path: str, turns: int) -> Row:
@@ -228,12 +264,13 @@ def _by_its_client(server: _Server, path: str, turns: int) -> Row:
 
 
 @contextlib.contextmanager
-def _running(server: _Server, callers: int, tenant: int, goes_on: Callable[[], bool]) -> Iterator[None]:
-    """Programs of a tenant, one after the other over each connection, while the block runs and until its end."""
+def _running(server: _Server, callers: int, goes_on: Callable[[], bool],
+             call: Callable[[_Served], None] = _Served.run) -> Iterator[None]:
+    """Calls of the first tenant, one after the other over each connection, while the block runs and until its end."""
     def work() -> None:
-        served = server.connection(tenant)
+        served = server.connection()
         while goes_on():
-            served.run()
+            call(served)
 
     threads = [threading.Thread(target=work) for _ in range(callers)]
     for thread in threads:
@@ -247,7 +284,7 @@ def _running(server: _Server, callers: int, tenant: int, goes_on: Callable[[], b
 
 def _rate(server: _Server, programs: int) -> float:
     left, began = iter(range(programs)), time.perf_counter()
-    with _running(server, _CALLERS, 0, lambda: next(left, None) is not None):
+    with _running(server, _CALLERS, lambda: next(left, None) is not None):
         pass
     return programs / (time.perf_counter() - began)
 
@@ -292,20 +329,38 @@ def _beside_its_own(server: _Server, turns: int) -> list[Row]:
         spread("its own server", "1/s", [others for _, others in found], 1, at_most=False)])]
 
 
-def _beside_flood(server: _Server, turns: int) -> Row:
+def _beside_lists(server: _Server, turns: int) -> Row:
+    maker = server.connection()
+    headers = maker.create()
+    code = f"import os\nos.mkdir('many')\nfor n in range({_FILES}): open(f'many/{{n}}', 'w')"
+    if b'"error"' in maker.ask("POST", "/execute", {"code": code}, **headers):
+        raise LeewardError("bench: the files can't be made")
+
+    def listed(served: _Served) -> None:
+        # As the bytes they are: reading JSON in this process would hold up who is measured.
+        answer = served.send("POST", "/filesystem.Filesystem/ListDir", {"path": "/workspace/many"},
+                             Content_Type="application/json", **headers).read()
+        if answer.count(b'"name"') != _FILES:
+            raise LeewardError("bench: a list of a folder is not whole")
+
+    return _beside(server, turns, f"lists of {_FILES} files", _FLOOD // 2, listed)
+
+
+def _beside(server: _Server, turns: int, what: str, callers: int = _FLOOD,
+            call: Callable[[_Served], None] = _Served.run) -> Row:
     served = server.connection(1)
     alone, beside = list[list[float]](), list[list[float]]()
     served.run()
     for _ in range(turns):
         alone.append(row(served.run, 10, 0.0))
         over = threading.Event()
-        with _running(server, _FLOOD, 0, lambda over=over: not over.is_set()):  # type: ignore[misc]
+        with _running(server, callers, lambda over=over: not over.is_set(), call):  # type: ignore[misc]
             try:
                 served.run()
                 beside.append(row(served.run, 10, 0.0))
             finally:
                 over.set()
-    words = f"a program beside those of another tenant over {_FLOOD} connections, over one alone"
+    words = f"a program beside {what} of another tenant over {callers} connections, over one alone"
     return Row(words, ratio(beside, alone), "x", 2.0, measured=[times("beside", beside), times("alone", alone)])
 
 

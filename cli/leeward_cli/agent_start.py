@@ -64,8 +64,9 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
         raise UsageError("--timeout is a number of seconds, at most a year")
     if applied is not None and not overlay:
         raise UsageError("--apply and --no-apply need --overlay")
-    if approved and (overlay or profile or image):
-        raise UsageError("--approved has a copy and a profile of its own: it takes no --overlay, --profile and --image")
+    if approved and (overlay or profile):
+        raise UsageError("--approved has a copy and a profile of its own: it takes no --overlay and --profile")
+    image = image or _image_of(profile)
     try:
         parse_size(memory or "1")
     except ValueError as error:
@@ -94,6 +95,16 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                         dump.write(run, socket)
         except EndRequested as ended:
             return 128 + int(ended.args[0])
+
+
+def _image_of(profile: str) -> str:
+    """The image that *profile* has by the configuration, as a daemon reads it; "" for none."""
+    if not profile:
+        return ""
+    from leeward.daemon.config_sources import load
+
+    own = load(None).profiles.get(profile)
+    return "" if own is None else own.image
 
 
 def _may_ask() -> bool:

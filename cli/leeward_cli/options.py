@@ -163,8 +163,6 @@ DAEMON = (
            kind=number),
     Option("--max-jobs", "N", "Jobs at once, by further workers while more wait; else as many as memory and processors"
                               " carry.", kind=number),
-    Option("--shards", "N", "Processes that serve fresh jobs, each with a part of the workers.  [default: 1]",
-           kind=number),
     Option("--socket", "PATH", "Listen here; else LEEWARD_SOCKET, else the configuration's, else the default.",
            kind=path, short="-s"),
     CONFIG,

@@ -16,8 +16,7 @@ def status_text(status: dict[str, Any]) -> str:
         lines.append(f"  {layer:<13} {about.get('state', '?')}{f' ({details})' if details else ''}")
     lines.append(f"{'degraded':<15} {', '.join(status.get('degraded', [])) or 'nothing'}")
     lines.extend(map(_pool, status.get("pools", [])))
-    lines.extend(map(_shard, status.get("shards", [])))
-    shown = ("workers", "jobs", "layers", "degraded", "pools", "shards", "environments")
+    shown = ("workers", "jobs", "layers", "degraded", "pools", "environments")
     for key, value in status.items():
         if key not in shown:
             lines.append(f"{key.replace('_', ' '):<15} {f'{value:.1f} s' if key == 'uptime' else _detail(value)}")
@@ -33,18 +32,6 @@ def _pool(pool: dict[str, Any]) -> str:
             f" sandboxes,"
             f" {jobs.get('done', '?')} jobs done, {pool.get('memory', 0) / (1 << 20):.1f} MiB,"
             f" unused for {pool.get('unused', 0.0):.0f} s, snapshot {pool.get('snapshot', '?')}")
-
-
-def _shard(shard: dict[str, Any]) -> str:
-    workers, jobs = shard.get("workers", {}), shard.get("jobs", {})
-    pid = shard.get("pid", -1)
-    process = "no process" if pid < 0 else f"pid {pid}"
-    text = (f"{'shard':<15} {shard.get('shard', '?')}: {shard.get('state', '?')}, {process},"
-            f" {shard.get('connections', '?')} connections")
-    if workers:
-        text += (f", {workers.get('total', '?')} workers, {workers.get('busy', '?')} busy,"
-                 f" {jobs.get('done', '?')} jobs done")
-    return text
 
 
 def _environments(about: dict[str, Any]) -> list[str]:

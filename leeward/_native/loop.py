@@ -173,12 +173,12 @@ class Loop:
         """Report ACCEPTED for each connection to the listener *fd*, until an ACCEPTED reports an error."""
         _check(lib.lw_loop_accept(self._handle, fd))
 
-    def stream(self, fd: int, number: int, *, guarded: bool = False, reading: bool = True) -> None:
+    def stream(self, fd: int, number: int, *, guarded: bool = False) -> None:
         """
-        Serve the connection *fd*: report DATA for input, once it is `read`. Each SENT has *number*. If *guarded*, and
+        Serve the connection *fd*: report DATA for input. Each SENT has *number*. If *guarded*, and
         descriptors come with the next bytes, DATA reports -EPERM, and nothing is received.
         """
-        _check(lib.lw_loop_stream(self._handle, fd, number, guarded, reading))
+        _check(lib.lw_loop_stream(self._handle, fd, number, guarded))
 
     def read(self, fd: int, on: bool) -> None:
         """Turn the reading of a stream on or off. Input that was received before may still be reported."""

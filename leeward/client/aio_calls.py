@@ -55,7 +55,7 @@ class AsyncCalls:
         self._states: dict[asyncio.AbstractEventLoop, _LoopState] = {}
 
     @contextlib.asynccontextmanager
-    async def session(self, *, deadline: float | None = None,
+    async def session(self, *, snapshots: bool = False, deadline: float | None = None,
                       **options: Unpack[SessionOptions]) -> AsyncIterator[AsyncSession]:
         """
         Open a session: one process that keeps its state between jobs. Takes the options of Client.session. It uses this
@@ -65,6 +65,21 @@ class AsyncCalls:
                 await session.execute("x = 6")
         """
         until = None if deadline is None else time.monotonic() + deadline
+        if snapshots:
+            from leeward.client.aio_kernel_session import AsyncKernelSession
+            from leeward.client.aio_sandbox import AsyncSandbox
+
+            box = AsyncSandbox(socket=self.socket, held=True, retry_busy=self._retry and self._retry_busy, **options)
+            try:
+                async with asyncio.timeout(deadline):
+                    kernel = await AsyncKernelSession.opened(box)
+            except TimeoutError:
+                raise NoAnswer(f"no answer from {quoted(self.socket)} before the deadline") from None
+            try:
+                yield kernel
+            finally:
+                await kernel.close()
+            return
         reply, connection = await self._with_packages(
             options, session_fields(options), lambda fields: self._within("session_open", fields, until))
         session = AsyncSession(connection, self.socket, checked(whole, reply[0], "session", 1))

@@ -23,8 +23,6 @@ Copies = list[AsyncSandboxCopy]
 
 async def forks(box: AsyncSandbox, count: int, kernels: list[AsyncKernel], *, same_random: bool) -> Copies:
     """As `AsyncSandbox.fork`."""
-    if (await box.info()).get("image"):  # of its profile; its whole root can have changed
-        raise ValueError("a sandbox with an image can't be forked")
     snapshots: list[AsyncSnapshot] = []
     made: Copies = []
     try:

@@ -169,8 +169,8 @@ class AsyncKernel:
         """
         Run code, and wait for its result. The code sees the state that earlier code left.
 
-        Takes the options of Session.execute, except `deadline`; `display` is True by default. When a limit ends the
-        code, or the connection is lost while it runs, the state is lost.
+        Takes the options of Session.execute, except `deadline` and `label`; `display` is True by default. When a limit
+        ends the code, or the connection is lost while it runs, the state is lost.
 
         Raises:
             SessionOver: the kernel's process has ended, and the state is lost; `reset` starts a fresh one.

@@ -352,14 +352,15 @@ class AsyncSandbox(AsyncOverlayCalls):
     async def execute(self, code: str | bytes, **options: Unpack[CodeOptions]) -> Result:
         """
         Run Python code, at most 16 MiB, in a fresh interpreter with the sandbox's files. Takes the options of
-        Session.execute but `deadline`, and `stdin`; the result is as for
+        Session.execute but `deadline` and `label`, and `stdin`; the result is as for
         Client.execute, the errors as for `run`.
         """
         return await self._execute(0, code, options)
 
-    async def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
+    async def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions,
+                       seconds: float | None = None) -> Result:
         plain = options.keys() == {"display"} if kernel else not options
-        if plain and isinstance(code, (str, bytes)):  # the common case
+        if plain and seconds is None and isinstance(code, (str, bytes)):  # the common case
             key = await self._named(), kernel, bool(options.get("display"))
             text = code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code
             return sandbox_calls.result(await self._connections.execute_in_kernel(key, text))
@@ -367,7 +368,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         fields |= {"kernel": kernel} if kernel else {}
         arrivals = arrivals_of(options)
         served = awaited_by(options, arrivals)
-        answer = await self._connections.call("sandbox_execute", fields, functions=served)
+        answer = await self._connections.call("sandbox_execute", fields, seconds, served)
         return arrived(sandbox_calls.result(answer), arrivals)
 
     async def kernel(self, *, snapshot: AsyncSnapshot | str | None = None, same_random: bool = False) -> AsyncKernel:
@@ -388,9 +389,10 @@ class AsyncSandbox(AsyncOverlayCalls):
     async def fork(self, count: int = 1, kernels: Iterable[AsyncKernel] = (), *,
                    same_random: bool = False) -> Copies:
         """
-        Open *count* sandboxes that are copies of this one: with its options, what is in /workspace, /tmp and /dev/shm, and
-        copies of these *kernels* of its, in this order, which share the memory that none of them writes. Programs aren't
-        copied. The files are taken after the kernels' states: what changes meanwhile may be old or new.
+        Open *count* sandboxes that are copies of this one: with its options, what is in /workspace, /tmp and /dev/shm, or
+        what it has changed of its image's root, and copies of these *kernels* of its, in this order, which share the memory
+        that none of them writes. Programs aren't copied. The files are taken after the kernels' states: what changes
+        meanwhile may be old or new.
 
         Args:
             count: how many.
@@ -399,12 +401,10 @@ class AsyncSandbox(AsyncOverlayCalls):
 
         Raises:
             SnapshotFailed: a kernel has what can't be taken, or its copy can't begin; no copy is left.
-            ValueError: this object hasn't opened the sandbox itself, or it shows folders of the host, has a home or an
-                image.
+            ValueError: this object hasn't opened the sandbox itself, or it shows folders of the host or has a home.
         """
-        if self._attached or self._mounts or not self._fields.keys().isdisjoint(("home", "image")):
-            raise ValueError("a sandbox that was attached, that shows folders of the host, has a home or an image can't be"
-                             " forked")
+        if self._attached or self._mounts or "home" in self._fields:
+            raise ValueError("a sandbox that was attached, that shows folders of the host or has a home can't be forked")
         from leeward.client.aio_forking import forks  # most programs don't need it
 
         return await forks(self, count, [*kernels], same_random=same_random)

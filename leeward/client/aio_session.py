@@ -6,21 +6,21 @@ import asyncio
 from typing import TYPE_CHECKING, Unpack
 
 from leeward.client.conversation import answered
-from leeward.client.options import TurnOptions, arrivals_of, arrived, awaited_by, turn_fields
+from leeward.client.options import NO_SNAPSHOTS, TurnOptions, arrivals_of, arrived, awaited_by, turn_fields
 from leeward.client.results import result_of
-from leeward.client.session_snapshots import NoSnapshots
-from leeward.errors import DaemonError, NoAnswer, quoted
+from leeward.errors import DaemonError, NoAnswer, SnapshotFailed, quoted
 from leeward.spec.outcome import Result
 
 if TYPE_CHECKING:
     from leeward.client.aio_connection import AsyncConnection
+    from leeward.client.aio_snapshot import AsyncSnapshot
     from leeward.wire.replies import Reply
 
 #: Seconds that the daemon may take to end a session.
 _CLOSE_S = 5.0
 
 
-class AsyncSession(NoSnapshots):
+class AsyncSession:
     """
     A process in the sandbox that keeps its state between jobs, opened by AsyncClient.session. Session describes the
     calls and their errors. Tasks may share a session; their jobs run one after the other, in the order of the calls.
@@ -59,6 +59,14 @@ class AsyncSession(NoSnapshots):
     async def reset(self, deadline: float | None = None) -> None:
         """Replace the process by a fresh one; the state is lost. A task that waits for a job gets Cancelled."""
         await self._asked("session_reset", deadline)
+
+    async def snapshot(self) -> AsyncSnapshot:
+        """The session's state, as by `AsyncKernel.snapshot`; SnapshotFailed also if it was opened without `snapshots`."""
+        raise SnapshotFailed(NO_SNAPSHOTS)
+
+    async def rollback(self, snapshot: AsyncSnapshot | str, *, same_random: bool = False) -> None:
+        """Set the session back, as by `AsyncKernel.rollback`; SnapshotFailed also if it was opened without `snapshots`."""
+        raise SnapshotFailed(NO_SNAPSHOTS)
 
     async def close(self) -> None:
         """End the session. A task that waits for a job of it gets Cancelled."""

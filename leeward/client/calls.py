@@ -49,7 +49,8 @@ class Calls:
         """
         self._connection.hurry("interrupt")
 
-    def session(self, *, deadline: float | None = None, **options: Unpack[SessionOptions]) -> Session:
+    def session(self, *, snapshots: bool = False, deadline: float | None = None,
+                **options: Unpack[SessionOptions]) -> Session:
         """
         Open a session: one process that keeps its state between jobs. It has a connection of its own, and occupies one
         of the daemon's workers until it is closed. Raises as `execute`; Busy if the daemon has as many sessions as it
@@ -60,6 +61,8 @@ class Calls:
                 session.execute("print(x * 7)")
 
         Args:
+            snapshots: the session has `snapshot` and `rollback`. It is the kernel of a sandbox then, with a sandbox's bounds,
+                and its jobs have no label (docs/snapshots.md).
             deadline: seconds that this call may take in all, also while the daemon is busy.
 
         Keyword Args:
@@ -79,6 +82,13 @@ class Calls:
             allow_network (bool): as for `execute`.
         """
         until = None if deadline is None else time.monotonic() + deadline
+        if snapshots:
+            from leeward.client.kernel_session import KernelSession
+            from leeward.client.sandbox import Sandbox
+
+            box = Sandbox(socket=self.socket, held=True, retry_busy=self._retry and self._retry_busy, **options)
+            box.opens_until = until
+            return KernelSession.opened(box)
         return self._with_packages(options, session_fields(options), lambda fields: Session(
             self.socket, fields, deadline=until, retry=self._retry, retry_busy=self._retry_busy))
 

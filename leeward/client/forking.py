@@ -24,8 +24,6 @@ Copies = list[SandboxCopy]
 
 def forks(box: Sandbox, count: int, kernels: list[Kernel], *, same_random: bool) -> Copies:
     """As `Sandbox.fork`."""
-    if (box.info()).get("image"):  # of its profile; its whole root can have changed
-        raise ValueError("a sandbox with an image can't be forked")
     snapshots: list[Snapshot] = []
     made: Copies = []
     try:

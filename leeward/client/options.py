@@ -57,6 +57,9 @@ class ArrivalOptions(TypedDict, total=False):
     on_result: Callable[[Mapping[str, str | bytes]], object] | None
 
 
+#: Why an ordinary session has no snapshots.
+NO_SNAPSHOTS = "a session that wasn't opened with snapshots=True has none"
+
 #: The policy that `allow_network` stands for.
 NETWORK = "network"
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class OverlayCalls:
     """The base class of `Sandbox` with the calls about overlays and compared folders."""
 
+    opens_until: float | None = None  # a time.monotonic() value, if there are no mounts
     beside_opening: Callable[[], None] | None = None  # for `open_with`, if there are mounts
     _connections: FreeConnections
     _mounts: tuple[Mount, ...]
@@ -35,7 +36,7 @@ class OverlayCalls:
     def _opened(self, fields: Mapping[str, Any]) -> Reply:
         with self._connections.lasting() if fields.get("held") else self._connections.one() as connection:
             if not self._mounts:
-                return connection.call("sandbox_open", fields)[0]
+                return connection.call("sandbox_open", fields, self.opens_until)[0]
             return open_with(connection, fields, self._mounts, self._states, self.beside_opening)
 
     def _overlay(self, target: str) -> Overlay:

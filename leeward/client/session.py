@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 from leeward.client.connecting import away
 from leeward.client.connection import BlockingConnection
 from leeward.client.conversation import checked
-from leeward.client.options import TurnOptions, arrivals_of, arrived, served_by, turn_fields
+from leeward.client.options import NO_SNAPSHOTS, TurnOptions, arrivals_of, arrived, served_by, turn_fields
 from leeward.client.results import result_of
-from leeward.client.session_snapshots import NoSnapshots
-from leeward.errors import DaemonAway, DaemonError
+from leeward.errors import DaemonAway, DaemonError, SnapshotFailed
 from leeward.spec.outcome import Result
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole
 
 if TYPE_CHECKING:
     from leeward.client.connection import BesideJob
+    from leeward.client.snapshot import Snapshot
 
 #: Seconds that the daemon may take to end a session.
 _CLOSE_S = 5.0
@@ -48,7 +48,7 @@ class _SessionConnection(BlockingConnection):
             raise (error if error.may_have_run else away(self.path, "it ended the session's connection")) from None
 
 
-class Session(NoSnapshots):
+class Session:
     """
     A process in a sandbox that keeps its state between jobs: variables, imports, files, threads.
 
@@ -122,6 +122,14 @@ class Session(NoSnapshots):
         until = None if deadline is None else time.monotonic() + deadline
         with self._lock:
             self._connection.again("session_reset", {"session": self._number}, until)
+
+    def snapshot(self) -> Snapshot:
+        """The session's state, as by `Kernel.snapshot`; SnapshotFailed also if it was opened without `snapshots`."""
+        raise SnapshotFailed(NO_SNAPSHOTS)
+
+    def rollback(self, snapshot: Snapshot | str, *, same_random: bool = False) -> None:
+        """Set the session back, as by `Kernel.rollback`; SnapshotFailed also if it was opened without `snapshots`."""
+        raise SnapshotFailed(NO_SNAPSHOTS)
 
     def close(self) -> None:
         """End the session. A call that waits for one of its jobs raises Cancelled."""

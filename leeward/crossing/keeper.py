@@ -210,7 +210,7 @@ def settling(plan: WorkerPlan) -> Template:
                 *(namespaces.low_ports_steps() if plan.low_ports else [])],
         bounds=watching.steps if plan.bounds_watches else lambda _proc: (),
         after=[*landlock.hold_steps(plan.landlock, birth.held(plan)),  # before the egress has many descriptors
-               *namespaces.loopback_steps(),
+               *(namespaces.loopback_steps() if plan.loopback else []),
                *ways_out,  # before any job, and never closed here: no job gets one of their ports
                *(privileges.no_huge_pages_steps() if plan.watched else []),
                Step(Call.UMASK, (0o022,), gives=Gives.SOMETHING),

@@ -294,14 +294,18 @@ def _covered(carried: Carried, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _give(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    folders = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC) for folder in carried.folders]
+    if carried.image:
+        folders.append(layers.upper_of_root(carried.folders[0]))
     _bare(_FILES)
-    scratch_copies.give(carried.folders, fds[0])
+    scratch_copies.give(folders, fds[0])
     return {"ok": True}
 
 
 def _take(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     _bare(_FILES)
-    return {"made": scratch_copies.take(carried.folders, fds[0])}
+    folders = (*carried.folders, "/") if carried.image else carried.folders
+    return {"made": scratch_copies.take(folders, fds[0], root=carried.image)}
 
 
 def _connect(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:

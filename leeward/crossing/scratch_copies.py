@@ -1,5 +1,6 @@
 """
-The files of one sandbox in another one: a porter gives all that is in the writable folders, and another makes it anew.
+The files of one sandbox in another one: a porter gives all that is in the writable folders, and another makes it anew. In an
+image that is the upper folder of its root, whose marks of what is gone are obeyed in the other one's root.
 
 Runs in:   the porters of both sandboxes, with a pipe between them, while processes of the first one run.
 Trust:     none in the content. No link is followed, only regular files are opened, and a path never leads out of its
@@ -26,6 +27,7 @@ from leeward.crossing import walk
 from leeward.crossing.overlay_states import attributes, dress, pieces, put, times_of
 from leeward.crossing.walk import opened
 from leeward.errors import LeewardError
+from leeward.isolation import mounts
 
 _LENGTH = struct.Struct(">I")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -34,18 +36,21 @@ _MOST_ROW = 1 << 20
 #: What was removed or replaced after it was listed.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
+_COVERED = {os.fsencode(name) for name in mounts.COVERED}
+#: Of the names of an overlay's attributes.
+_MARKS = "user.overlay."
+
 #: By inode, the folder's number and the path at which a file with several names was given first.
 _Linked = dict[int, tuple[int, bytes]]
 
 
-def give(folders: Sequence[str], into: int) -> None:
+def give(folders: Sequence[int], into: int) -> None:
     """Write all that is in *folders*, in this order, to the pipe *into*, as far as it is read: who takes it says why not."""
     linked: _Linked = {}
     with contextlib.suppress(BrokenPipeError), os.fdopen(os.dup(into), "wb", buffering=_MOST_ROW) as file:
-        for number, folder in enumerate(folders):
-            with opened(os.open(folder, _FOLDER | os.O_CLOEXEC)) as top:
-                for row in _rows(top, number, linked):
-                    _write(file, row)
+        for number, top in enumerate(folders):
+            for row in _rows(top, number, linked):
+                _write(file, row)
         _write(file, None)
 
 
@@ -100,14 +105,19 @@ def _given(top: int, folder: int, name: bytes, place: list[Any], about: os.stat_
         yield [*place, "link", mode, own, os.readlink(name, dir_fd=folder)]
     elif kind in (stat.S_IFIFO, stat.S_IFSOCK):  # a program can make nothing else
         yield [*place, "special", mode, own, None]
+    elif kind == stat.S_IFCHR and about.st_rdev == 0:  # nor this: the overlay has marked a lower name
+        yield [*place, "gone", 0, [], None]
     if about.st_nlink > 1 and kind != stat.S_IFDIR:
         linked[about.st_ino] = number, path
 
 
-def take(folders: Sequence[str], source: int) -> int:
-    """Make in *folders* what the pipe *source* gives: how many entries that were; LeewardError if it doesn't fit."""
+def take(folders: Sequence[str], source: int, *, root: bool = False) -> int:
+    """
+    Make in *folders* what the pipe *source* gives: how many entries that were; LeewardError if it doesn't fit. *root*: the
+    last one is an image's root, where something is, which makes room.
+    """
     tops = [os.open(folder, _FOLDER | os.O_CLOEXEC) for folder in folders]
-    made = _Made(tops)
+    made = _Made(tops, len(tops) - 1 if root else -1)
     try:
         with os.fdopen(os.dup(source), "rb", buffering=_MOST_ROW) as file:
             while (row := _read(file)) is not None:
@@ -133,11 +143,36 @@ def _read(file: BinaryIO) -> list[Any] | None:
     return row
 
 
-class _Made:
-    """What is made below the folders *tops*; `finish` gives folders their modes and times."""
+def _without_marks(kind: str, more: Any) -> tuple[bool, Any]:
+    """What a row has beside, without the overlay's attributes, and whether they say that a folder hides the lower one."""
+    if kind not in ("file", "folder"):
+        return False, more
+    own = more[1] if kind == "file" else more
+    kept = [(each, value) for each, value in own if not each.startswith(_MARKS)]
+    return (_MARKS + "opaque", b"y") in map(tuple, own), [more[0], kept] if kind == "file" else kept
 
-    def __init__(self, tops: Sequence[int]) -> None:
-        self._tops = tops
+
+def _make_room(folder: int, name: bytes, *, stays: bool) -> bool:
+    """Remove *name* in *folder*, with all below; returns whether it stays, since it is a folder."""
+    try:
+        is_folder = stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+    if not is_folder:
+        os.unlink(name, dir_fd=folder)
+    elif not stays:
+        with opened(open_beneath(folder, name, _FOLDER)) as inner:  # of an image: so many deep, and no more
+            for each in map(os.fsencode, os.listdir(inner)):
+                _make_room(inner, each, stays=False)
+        os.rmdir(name, dir_fd=folder)
+    return is_folder and stays
+
+
+class _Made:
+    """What is made below the folders *tops*, of which *root* is an image's; `finish` gives folders their modes and times."""
+
+    def __init__(self, tops: Sequence[int], root: int) -> None:
+        self._tops, self._root = tops, root
         self._folders: list[tuple[int, bytes, int, tuple[int, int], list[tuple[str, bytes]]]] = []
         self._file = -1  # that gets its content
         self._dressing: tuple[int, tuple[int, int], list[tuple[str, bytes]]] = (0, (0, 0), [])
@@ -150,11 +185,20 @@ class _Made:
             put(self._file, at, data)
             return
         self._end_file()
+        if number == self._root and path in _COVERED:
+            return
         self.count += 1
         above, name = os.path.split(path)
         if name in (b"", b".", b".."):
             raise LeewardError("a file without a name")
         with opened(open_beneath(self._tops[number], above or b".", _FOLDER)) as folder:
+            if number == self._root:
+                hides, more = _without_marks(kind, more)
+                if _make_room(folder, name, stays=kind == "folder" and not hides):
+                    self._folders.append((number, path, mode, tuple(times), more))
+                    return
+            if kind == "gone":
+                return
             if kind == "file":
                 size, own = more
                 self._file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.base.dataclass import dataclass, field, replace
-from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, PROFILES, TABLES, group_number
+from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, MOST_SEATS, PROFILES, TABLES, group_number
 from leeward.daemon.pool.quotas import Quota, Quotas
 from leeward.errors import BadRequest
 from leeward.isolation.egress_route import MOST_PORTS, ports_beside
@@ -41,7 +41,6 @@ class Config:
     socket: str = ""
     pool_size: int = 4
     max_jobs: int = -1
-    shards: int = 1
     spares: int = 1
     recycle_after: int = 100
     layout_jobs: int = 10_000
@@ -121,25 +120,24 @@ def quotas(config: Config, uid: int) -> Quotas:
                   exempt=(0, uid), reserve=1 if config.group and config.pool_size > 1 else 0)
 
 
-#: The most workers that are made for sessions: by default, and where `max_sessions` is set.
-MOST_ROOM, MOST_ASKED = 256, 1024
+#: The most workers that are made for sessions where `max_sessions` isn't set.
+MOST_ROOM = 256
 
 
 def room(config: Config, memory: int) -> int:
     """Return how many workers for sessions may be made beside the pool's: what fits into *memory*, or `max_sessions`."""
     if config.max_sessions < 0:
         return max(0, min(MOST_ROOM, memory // config.limits.memory - config.pool_size))
-    return max(0, min(MOST_ASKED, config.max_sessions - config.pool_size // 2))
+    return max(0, min(MOST_SEATS, config.max_sessions - config.pool_size // 2))
 
 
-#: The most workers that are made for jobs by themselves, and the memory that each of them has to have at least.
-MOST_JOBS, LEAST_MEMORY = 256, 32 * MIB
+#: The most workers that are made for jobs: by themselves, with the memory that each of them has to have at least; and by
+#: `max_jobs`.
+MOST_JOBS, MOST_ASKED, LEAST_MEMORY = 256, 1024, 32 * MIB
 
 
 def jobs_beyond(config: Config, memory: int) -> int:
     """Return how many workers for jobs may be made beside the pool's: as many as *memory* carries, or `max_jobs`."""
-    if config.shards > 1:
-        return 0
     if config.max_jobs < 0:
         return max(0, min(MOST_JOBS, memory // LEAST_MEMORY - config.pool_size))
     return max(0, min(MOST_ASKED, config.max_jobs - config.pool_size))

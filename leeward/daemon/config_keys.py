@@ -25,6 +25,9 @@ from leeward.spec.profiles import BASES, IDLE
 from leeward.spec.sizes import parse_size
 from leeward.wire import fields
 
+#: The most that `max_sessions` may be. Each takes three or four processes, of which many kernels number 32,768.
+MOST_SEATS = 16384
+
 Check = Callable[[Any], Any]
 
 #: Layers that an operator may allow to be missing; the others are always required.
@@ -206,11 +209,7 @@ KEYS: dict[str, Key] = {
     "pool_size": Key(whole(1, 1024), "workers that are kept, each of which runs one job at a time"),
     "max_jobs": Key(whole(-1, 1024), "jobs at once. While more wait than there are workers, further workers are made as"
                                      " far as memory, processors and descriptors suffice, and end when they are idle."
-                                     " -1 is as many as that allows, pool_size or less is none. With `shards` there are"
-                                     " none"),
-    "shards": Key(whole(1, 64), "processes that serve fresh jobs, the daemon included, each with a part of pool_size."
-                               " One is enough for four processors; others help where short jobs of several"
-                               " connections keep more of them busy"),
+                                     " -1 is as many as that allows, pool_size or less is none"),
     "spares": Key(whole(0, 16), "spare processes of each worker: confined and ready for a job, in addition to the one"
                                 " that takes the next job. With more of them bursts are served without delay, and more"
                                 " memory is used"),
@@ -224,8 +223,8 @@ KEYS: dict[str, Key] = {
                               " layout or hash seed. A worker then serves one job, and costs the processor time of an"
                               " interpreter's start and imports; spares, recycle_after, layout_jobs and layout_time"
                               " have no effect"),
-    "queue_size": Key(whole(0, 65536), "requests that may wait for a worker, beside those for which workers may be"
-                                       " made; others are refused at once", True),
+    "queue_size": Key(whole(0, 65536), "jobs that may wait for a worker, beside those for which workers may be made;"
+                                       " others are refused at once", True),
     "queue_delay": Key(seconds(0, 86400), "seconds that a request may have to wait for a worker, or 10 times the time"
                                           " of a job if that is more. Once all requests have waited longer for that"
                                           " time, the daemon refuses others that would. 0 is no bound by time", True),
@@ -240,10 +239,9 @@ KEYS: dict[str, Key] = {
                                                   " ask for this bound, and send no more", True),
     "max_collected": Key(whole(0, 4000), "files that `collect` of one job brings back; the result names the files"
                                          " that were left out", True),
-    "max_sessions": Key(whole(-1, 1024), "sessions and sandboxes at once. Each of them occupies a worker: half of the"
-                                         " pool's workers at most, then further workers, as far as memory and"
-                                         " descriptors suffice. -1 is as many as that allows, 0 is none",
-                        True),
+    "max_sessions": Key(whole(-1, MOST_SEATS), "sessions and sandboxes at once. Each of them occupies a worker: half of"
+                                               " the pool's workers at most, then further workers, as far as memory and"
+                                               " descriptors suffice. -1 is as many as that allows, 0 is none", True),
     "connection_sessions": Key(whole(1, 1024), "sessions of one connection at once, of those that max_sessions"
                                                " allows", True),
     "session_idle": Key(seconds(0.001, 86400), "seconds after which a session without a job gives its worker back",
@@ -378,7 +376,9 @@ PROFILE_KEYS: dict[str, Key] = {
     "home": Key(home, 'a path such as "/home/user" that leads to /workspace, and is HOME; "" for the base\'s'),
     "idle": Key(one_of(("", *IDLE)), "as the key of that name above, where given"),
     "image": Key(image, 'an image of `leeward image`, whose root file system its sandboxes have; "" for the host\'s'
-                        " files. With base = \"python\" or \"workdir\""),
+                        " files"),
+    "owners": Key(flag, "in an image whose user is root `stat` tells the owner that a file was given by chown: each"
+                        " look at a file takes some ten times as long"),
     "min": Key(whole(1, 256), "workers that stand while the profile is in use"),
     "max": Key(whole(1, 256), "workers at most: further ones are made while requests wait, and for sessions and"
                               " sandboxes"),

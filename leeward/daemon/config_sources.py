@@ -70,8 +70,6 @@ def load(
         config = replace(config, socket=default_socket(environ, uid))
     if config.allow_network:
         config = replace(config, egress=with_network(config.egress))
-    if config.shards > config.pool_size:
-        raise BadRequest(f"shards={config.shards} is above pool_size={config.pool_size}: each of them needs a worker")
     for name in OF_SANDBOXES:
         default, ceiling = getattr(config.limits, name), getattr(config.ceilings, name)
         if default > ceiling:

@@ -39,9 +39,9 @@ RUNNER = 6
 #: Needed to keep a runner open as a sandbox: four namespaces and its ruleset. If fewer connections than that would be
 #: left, there are no sandboxes.
 ENTRANCES, ROOMY = 5, 64
-#: What an idle live sandbox holds (run/live_runner.py): the channel, two pidfds, sockstat and the listener. And
-#: what its processes need while they run: a pidfd, pipes and a group each.
-RESTING, PROCESSES = 5, 4
+#: What an idle live sandbox holds (run/live_runner.py): the channel, two pidfds and the listener. And what its processes
+#: need while they run: a pidfd, pipes and a group each.
+RESTING, PROCESSES = 4, 4
 #: Sandboxes that may have all their descriptors at once, if there isn't room for all.
 LEAST_AWAKE, MOST_AWAKE = 4, 16
 #: The ptmx of a worker's devpts, where there are sandboxes.
@@ -51,8 +51,8 @@ RESULTS, ARENAS = 128, 32
 #: Connections that are reserved for the owner and root, so that they can always send requests and stop the daemon: this
 #: number, or a quarter.
 OWNERS = 8
-#: The most descriptors that a daemon uses, however high the hard limit is.
-MOST = 65536
+#: The most descriptors that a daemon uses, however high the hard limit is: as many as systemd gives a service.
+MOST = 524288
 #: Descriptors that stay free beside all shares.
 _KEPT = 1024
 #: Connections, at least: a daemon with descriptors for fewer doesn't start.

@@ -48,7 +48,7 @@ def room_for_descriptors() -> None:
 def settings(config: Config) -> Settings:
     return Settings(
         pool_size=config.pool_size, spares=config.spares, recycle_after=config.recycle_after,
-        shards=config.shards, layout_jobs=config.layout_jobs, layout_time=config.layout_time,
+        layout_jobs=config.layout_jobs, layout_time=config.layout_time,
         fresh_layout=config.fresh_layout,
         queue_size=config.queue_size, queue_delay=config.queue_delay, limits=config.limits,
         ceilings=config.ceilings,

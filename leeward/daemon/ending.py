@@ -1,7 +1,7 @@
 """
 What ends a process that serves clients: signals, and time without use; its clients can read their last replies.
 
-Runs in: the daemon, its shards, and `leeward run`.
+Runs in: the daemon, and `leeward run`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from leeward.wire import control
 _MOST_HELD = 512
 
 
-def find(folder: str, name: str, user: str, held: dict[str, int]) -> ImagePlan:
+def find(folder: str, name: str, user: str, held: dict[str, int], *, owners: bool = False) -> ImagePlan:
     """
     The image *name* in *folder*, for *user*, "" for its own. *held* gets descriptors that lock its layers against
     `leeward image prune`, until this daemon ends or has used many others since.
@@ -51,7 +51,7 @@ def find(folder: str, name: str, user: str, held: dict[str, int]) -> ImagePlan:
     root = os.geteuid() == 0
     if root and len(paths) > control.MAX_FDS:
         raise BadRequest(f"image {name!r} has {len(paths)} layers; root's daemon shows {control.MAX_FDS} at most")
-    return ImagePlan(name, paths, image.config.env, image.config.cwd, uid, gid, home, handed=root)
+    return ImagePlan(name, paths, image.config.env, image.config.cwd, uid, gid, home, handed=root, owners=owners)
 
 
 def _check_kernel() -> None:

@@ -21,7 +21,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from leeward import __version__
 from leeward._native import heap
@@ -35,7 +34,6 @@ from leeward.daemon.plans import Plans, environments
 from leeward.daemon.pool.begin import Bootstrap, begin
 from leeward.daemon.pool.branches import memory_of
 from leeward.daemon.pool.engine import Engine
-from leeward.daemon.pool.pool import interleave
 from leeward.daemon.pool.watchdog import Standstill, Watchdog
 from leeward.daemon.sandboxes.retiring import MOST_S
 from leeward.daemon.sandboxes.terms import SandboxTerms, terms_of
@@ -43,16 +41,13 @@ from leeward.daemon.serving.listener import Inherited, Listener
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.restoring import restore
 from leeward.daemon.serving.server import Server
-from leeward.daemon.shards import messages
-from leeward.daemon.shards.dealer import Dealer
-from leeward.daemon.shards.messages import added, own_part
 from leeward.daemon.systemd import Manager
 from leeward.daemon.telling.exporter import Exporter, bind
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics, Now
 from leeward.daemon.telling.observer import Observer
 from leeward.daemon.worker.worker import Worker
-from leeward.errors import SHORT, BadRequest, LeewardError, PeerError
+from leeward.errors import SHORT, BadRequest, LeewardError
 from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.entry import Driver
 from leeward.spec.paths import default_socket
@@ -61,8 +56,6 @@ from leeward.spec.paths import default_socket
 _LARGE_BLOCK = 1 << 20
 #: Workers whose memory is read in one turn of the loop: some 20 us each.
 _TURN_WORKERS = 16
-#: Gauges that are sums over all processes; the others are the daemon's own.
-_SUMS = "workers", "memory", "recycles", "queued", "runners_made"
 
 
 class Daemon:
@@ -82,12 +75,10 @@ class Daemon:
         self._reloads = [0, 0]  # taken, refused
         self._metrics = Metrics()
         self._terminal = has_terminal()
-        self._dealer: Dealer | None = None
         self._idle = Idle(self._reactor, lambda: self._config.idle_exit, self._activity, self._shut_down)
 
     def _activity(self) -> tuple[int, bool]:
-        requests, busy = (0, False) if self._dealer is None else self._dealer.activity
-        return self._metrics.requests + requests, busy or any(
+        return self._metrics.requests, any(
             pool.running or len(pool.queue) or pool.sessions or pool.seats for pool in self._engine.pools)
 
     def run(self, ready: Callable[[], None]) -> None:
@@ -116,8 +107,7 @@ class Daemon:
     def _serve(self, listener: Listener | Inherited, ready: Callable[[], None]) -> None:
         observer = self._observer = Observer(self._reactor, self._metrics, self._config.security_log)
         try:
-            interleave(0, self._config.shards)
-            settings = early.settings(own_part(self._config, 0))
+            settings = early.settings(self._config)
             bootstrap = self._bootstrap or begin(settings)
             try:
                 self._divide(bootstrap.driver)
@@ -143,7 +133,7 @@ class Daemon:
         config = self._config
         memory = hierarchy.memory()
         asked, jobs = room(config, memory), jobs_beyond(config, memory)
-        divide = partial(descriptors.shares, driver=driver, workers=own_part(config, 0).pool_size,
+        divide = partial(descriptors.shares, driver=driver, workers=config.pool_size,
                          spares=1 if config.fresh_layout else config.spares,  # a zygote takes fewer than a spare
                          asked=config.max_connections, metrics=bool(config.metrics), room=asked,
                          further=config.pool_workers, listeners=most_listeners(config.egress), jobs=jobs)
@@ -175,9 +165,6 @@ class Daemon:
                 watcher=self._observer, shares=self._shares, terms=self._terms, place=engine.branch)
             server.egress, server.asks = engine.exits.record, engine.exits.asks
             server.desk.seated, server.fetch = engine.exits.seated, engine.exits.fetch
-            if self._config.shards > 1:
-                server.exchange = self._dealer = Dealer(self._reactor, server, self._config, self._observer,
-                                                        engine.driver.annex, os.environ.get("JOURNAL_STREAM", ""))
             stop_exporting = self._export()
             try:
                 state = self._manager.state
@@ -197,8 +184,6 @@ class Daemon:
                          sessions=engine.main.pool.most_sessions, degraded=list(engine.confinement.degraded),
                          transport=self._reactor.transport)
                 self._manager.ready(f"serving on {listener.path}")
-                if self._dealer is not None:
-                    self._dealer.begin()
                 server.desk.opener.begin()
                 watchdog = Watchdog(
                     self._reactor, lambda: engine.workers, time=self._config.limits.time, report=_log_standstill,
@@ -212,8 +197,7 @@ class Daemon:
                 finally:
                     watchdog.stop()
             finally:
-                self._reactor.barrier.steps(stop_exporting, server.close, listener.close,
-                                            *([] if self._dealer is None else [self._dealer.close]))
+                self._reactor.barrier.steps(stop_exporting, server.close, listener.close)
         finally:
             engine.close()
             log.info("ended")
@@ -228,7 +212,7 @@ class Daemon:
 
     def _status(self) -> dict[str, object]:
         """The fields of `leeward status`: those of the engine, and the daemon's own."""
-        return {**self._engine.status(), "transport": self._reactor.transport, "connections": self._server.taken,
+        return {**self._engine.status(), "transport": self._reactor.transport, "connections": len(self._server.connections),
                 "max_connections": self._server.places, "uptime": round(time.monotonic() - self._started, 3),
                 "pid": os.getpid(), "environments": environments(self._config), "reloads": list(self._reloads)}
 
@@ -260,34 +244,17 @@ class Daemon:
         if len(workers) > _TURN_WORKERS:
             self._reactor.soon(partial(self._count, workers[_TURN_WORKERS:], memory, done))
             return
-        if self._dealer is None:
-            done(self._text(memory, {}))
-        else:
-            self._dealer.gather(lambda found: done(self._text(memory, found)))
+        done(self._text(memory))
 
-    def _text(self, memory: Mapping[int, int], found: dict[int, messages.ShardCounts]) -> str:
+    def _text(self, memory: Mapping[int, int]) -> str:
         pools, tried = self._engine.pools, self._engine.exits.record
         states = [pool.workforce.states() for pool in pools]
-        gauges: dict[str, Any] = {
-            "workers": {name: sum(each[name] for each in states) for name in states[0]},
-            "memory": {str(slot): size for slot, size in sorted(memory.items())},
-            "recycles": sum(pool.workforce.recycled for pool in pools),
-            "queued": sum(len(pool.queue) for pool in pools),
-            "runners_made": sum(pool.workforce.runners_made for pool in pools)}
-        metrics, dealer = self._metrics, self._dealer
-        every = {number: counts.metrics for number, counts in found.items()}
-        if dealer is not None and dealer.ended:
-            every[0] = messages.pack_map(dealer.ended)
-        for number, counted in every.items():
-            try:
-                theirs = messages.unpack_map(counted)
-                summed = Metrics.of(added(metrics.counts(), theirs["counters"]))
-                gauges = added(gauges, {name: theirs["now"][name] for name in _SUMS if name in theirs["now"]})
-                metrics = summed
-            except (PeerError, KeyError, TypeError, ValueError) as error:
-                log.warning("counts of a shard can't be used", shard=number, error=str(error))
-        return metrics.text(Now(
-            **gauges, connections=self._server.taken, sessions=sum(pool.sessions for pool in pools),
+        return self._metrics.text(Now(
+            workers={name: sum(each[name] for each in states) for name in states[0]},
+            memory={str(slot): size for slot, size in sorted(memory.items())},
+            recycles=sum(pool.workforce.recycled for pool in pools), queued=sum(len(pool.queue) for pool in pools),
+            runners_made=sum(pool.workforce.runners_made for pool in pools),
+            connections=len(self._server.connections), sessions=sum(pool.sessions for pool in pools),
             uptime=time.monotonic() - self._started, egress=tried.verdicts,
             egress_bytes={"sent": tried.sent, "received": tried.received}))
 
@@ -314,10 +281,8 @@ class Daemon:
             self._config = self._server.config = config
             log.adjust(config.log_level, config.log_json)
             self._server.govern(quotas(config, os.geteuid()))
-            self._engine.govern(self._server.quotas, own_part(config, 0).queue_size, config.queue_delay,
+            self._engine.govern(self._server.quotas, config.queue_size, config.queue_delay,
                                 config.max_sessions)
-            if self._dealer is not None:
-                self._dealer.govern(config)
             self._engine.logs_jobs = config.log_jobs
             self._idle.watch()
             log.info("configuration reloaded")
@@ -352,22 +317,17 @@ class Daemon:
         if now and hasattr(self, "_server"):
             self._server.desk.hurry()
             self._engine.cut()
-            if self._dealer is not None:
-                self._dealer.cut()
 
     def _drain(self) -> None:
-        """End the loop when neither this process nor a shard has a job."""
+        """End the loop when no job runs."""
         desk = self._server.desk
-        waiting = {"engine", *(["shards"] if self._dealer is not None else []),
-                   *(["sandboxes"] if desk.sleepers is not None else [])}
+        waiting = {"engine", *(["sandboxes"] if desk.sleepers is not None else [])}
 
         def drained(which: str) -> None:
             waiting.discard(which)
             if not waiting:
                 self._reactor.stop()
 
-        if self._dealer is not None:
-            self._dealer.drain(drain_s(), self._listener.kept, partial(drained, "shards"))
         if desk.sleepers is not None:
             self._manager.extend(MOST_S)
             desk.retire(drain_s(), partial(drained, "sandboxes"))

@@ -80,7 +80,9 @@ class Plans:
             settings = replace(settings, pool_size=few.min, room=few.max - few.min, max_sessions=few.max,
                                bound=f"{few.max} for each image")
         folder = config.images_folder or stored.default_folder(os.environ, os.geteuid(), "images")
-        return replace(settings, rehearse=False, image=find(folder, key.image, key.user, self._images))
+        own = config.profiles.get(key.profile)
+        return replace(settings, rehearse=False, image=find(folder, key.image, key.user, self._images,
+                                                            owners=own is not None and own.owners))
 
     @staticmethod
     def _with_profile(settings: Settings, name: str, config: Config) -> Settings:

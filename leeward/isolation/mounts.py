@@ -35,9 +35,11 @@ UPPER = "upper"
 MADE = "/.proc"
 #: The detached copy of /proc by which `detached_proof` shows that Landlock holds; a step of the layer "mounts" makes it.
 _DETACHED = Cell("a detached /proc")
+#: Folders of an image's root over which there are mounts.
+COVERED = ("proc", "dev", "sys")
 #: Folders of the uppermost layer of an image's root that are leeward's. There from the beginning, they cover whatever
 #: the image has by these names, links as well.
-_OURS = ("proc", "dev", "sys", "tmp", "workspace", "etc")
+_OURS = (*COVERED, "tmp", "workspace", "etc")
 
 #: And links to files of processes, as the kernel's /proc has them.
 PROC_LINKS = {"net": "self/net", "mounts": "self/mounts"}
@@ -188,8 +190,8 @@ def _image(view: View, root: Root, scratch_bytes: int) -> list[Step]:
         *made,
         returns(Call.FCHMODAT, native.AT_FDCWD, f"{upper}/tmp", 0o1777),
         native.mount_step("overlay", staged, {"lowerdir": lowers, "upperdir": upper, "workdir": f"{SCRATCH}/work",
-                                              "userxattr": ""}, _SCRATCH),
-        *(native.bind_step(f"/{name}", f"{staged}/{name}") for name in ("proc", "dev", "sys")),
+                                              "userxattr": "", **({"xino": "on"} if root.owners else {})}, _SCRATCH),
+        *(native.bind_step(f"/{name}", f"{staged}/{name}") for name in COVERED),
         native.remount_step(f"{staged}/proc", _PROC | MountAttr.RDONLY),  # Landlock has a rule for the whole root
         returns(Call.CHDIR, staged),
         returns(Call.PIVOT_ROOT, ".", "."),

@@ -187,17 +187,18 @@ def open_steps(source: Source, *, recursively: bool) -> list[Step]:
 
 def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
     """Build the root below a new current folder, except for /proc."""
+    root = NewRoot()
     yield from stage_steps(_SIZE + 2 * MOST_BUNDLE if has_trust(view) else _SIZE)
     for source in here:
-        yield from put_steps(source)
+        yield from put_steps(source, root)
     made = (Text(f"{MADE}/{posixpath.basename(text.target)}", text.content) for text in view.proc)
-    yield from write_steps((*view.texts, *made, _SEALED_TEXT))
-    yield from link_steps(view)
+    yield from write_steps((*view.texts, *made, _SEALED_TEXT), root)
+    yield from link_steps(view, root)
     if view.proc or view.proc_live:
         for name, to in PROC_LINKS.items():
-            yield from _link(f"{MADE}/{name}", to)
+            yield from _link(f"{MADE}/{name}", to, root)
     yield from folder_steps(("/proc", "/dev/pts", *FOLDERS, *view.scratch.targets,
-                             *((SCRATCH, STAGED) if view.root is not None else ())))
+                             *((SCRATCH, STAGED) if view.root is not None else ())), root)
 
 
 def has_sizes(view: View) -> bool:
@@ -236,10 +237,10 @@ def stage_steps(size: int = _SIZE) -> Iterator[Step]:
     yield returns(Call.CHDIR, _STAGE)
 
 
-def write_steps(texts: Iterable[Text]) -> Iterator[Step]:
+def write_steps(texts: Iterable[Text], root: NewRoot | None = None) -> Iterator[Step]:
     for text in texts:
         fd = Cell(text.target)
-        way, folder, name = _way(text.target)
+        way, folder, name = _way(text.target, root)
         yield from way
         yield gives(fd, Call.OPENAT, folder, name, _TOUCH | os.O_EXCL, 0o555 if text.program else 0o444)
         if text.content:
@@ -248,31 +249,32 @@ def write_steps(texts: Iterable[Text]) -> Iterator[Step]:
         yield from _close(folder)
 
 
-def link_steps(view: View) -> Iterator[Step]:
+def link_steps(view: View, root: NewRoot | None = None) -> Iterator[Step]:
     """Make the links of *view* below the current folder."""
     for link in view.links:
-        yield from _link(link.target, link.to)
+        yield from _link(link.target, link.to, root)
 
 
-def folder_steps(targets: Iterable[str]) -> Iterator[Step]:
+def folder_steps(targets: Iterable[str], root: NewRoot | None = None) -> Iterator[Step]:
     for target in targets:
-        way, folder = _walk(target, target.lstrip("/").split("/"))
+        way, folder, _ = _walk(target, target.lstrip("/").split("/"), root)
         yield from [*way, *_close(folder)]
 
 
-def put_steps(source: Source) -> Iterator[Step]:
+def put_steps(source: Source, root: NewRoot | None = None) -> Iterator[Step]:
     """Attach *source* at its target below the current folder."""
     target, optional = source.bind.target, source.bind.optional
     if source.link:
-        yield from _link(target, source.link)
+        yield from _link(target, source.link, root)
         return
     if source.bind.file or source.bind.device:
-        way, folder, name = _way(target)
+        way, folder, name = _way(target, root)
         fd = Cell(target)
         way += [gives(fd, Call.OPENAT, folder, name, _TOUCH, 0o444), returns(Call.CLOSE, fd)]
     else:
-        way, folder = _walk(target, target.lstrip("/").split("/"))
-        name = ""
+        way, folder, name = _walk(target, target.lstrip("/").split("/"), root)
+        if root is not None:
+            root.cover(target)
     yield from [*way, native.move_step(source.fd, name, folder, optional=optional), *_close(folder)]
 
 
@@ -305,39 +307,76 @@ def enter_steps() -> Iterator[Step]:
     yield native.remount_step("/", _READ_ONLY)
 
 
-def _way(target: str) -> tuple[list[Step], Cell | int, str]:
-    """The steps that open the folder of *target*, the descriptor that they leave open, and the name of *target* in it."""
+class NewRoot:
+    """
+    What the steps so far have made in a root that was empty. Nobody else writes there, so its folders, on which nothing
+    was mounted, are no links, and can be named by their paths.
+    """
+
+    def __init__(self) -> None:
+        self._folders, self._others = set[str](), set[str]()
+
+    def take(self, path: str) -> None:
+        """A file or a link is made at *path*."""
+        self._others.add(path)
+
+    def cover(self, target: str) -> None:
+        """Something is mounted on the folder *target*."""
+        path = target.strip("/")
+        self._folders = {each for each in self._folders if not (each + "/").startswith(path + "/")}
+        self._others.add(path)
+
+    def reach(self, path: str) -> list[Step] | None:
+        """The steps that make the folder *path*, where the one above it is there; None if it may be something else."""
+        if path in self._others:
+            return None
+        if path in self._folders:
+            return []
+        self._folders.add(path)
+        return [replace(returns(Call.MKDIRAT, AT_FDCWD, path, 0o755), hints=_HINTS)]
+
+
+def _way(target: str, root: NewRoot | None) -> tuple[list[Step], Cell | int, str]:
+    """The steps that make and open the folder of *target*, its descriptor or AT_FDCWD, and the name from there."""
     *folders, name = target.lstrip("/").split("/")
     if name in ("", ".", ".."):
         raise Bug(f"a mount on {target!r}")
-    return *_walk(target, folders), name
+    steps, at, path = _walk(target, folders, root)
+    if root is not None and at == AT_FDCWD:
+        root.take(posixpath.join(path, name))
+    return steps, at, posixpath.join(path, name)
 
 
-def _walk(target: str, folders: Sequence[str]) -> tuple[list[Step], Cell | int]:
+def _walk(target: str, folders: Sequence[str], root: NewRoot | None) -> tuple[list[Step], Cell | int, str]:
     """
-    The steps that open each of *folders* in the one before it, from the current folder on, and the last one's
-    descriptor. Missing folders are made. Links aren't followed: a link in a bind could lead out of the new root, while
-    the old one can still be reached.
+    The steps that open each of *folders* in the one before it, from the current folder on, with the last one's descriptor
+    and ""; or AT_FDCWD and its path if all are in the new *root*. Missing folders are made. Links aren't followed: a link in
+    a bind could lead out of the new root, while the old one can still be reached.
     """
     steps: list[Step] = []
     at: Cell | int = AT_FDCWD
+    path = ""
     for folder in folders:
         if folder in ("", ".", ".."):
             raise Bug(f"a mount on {target!r}")
+        name = posixpath.join(path, folder)
+        if root is not None and at == AT_FDCWD and (made := root.reach(name)) is not None:
+            steps, path = [*steps, *made], name
+            continue
         below = Cell(f"{folder!r} of {target!r}")
         steps += [
-            replace(returns(Call.MKDIRAT, at, folder, 0o755, unless=(errno.EEXIST,)), hints=_HINTS),
-            replace(gives(below, Call.OPENAT, at, folder, _WALK, 0), hints=_HINTS),
+            replace(returns(Call.MKDIRAT, at, name, 0o755, unless=(errno.EEXIST,)), hints=_HINTS),
+            replace(gives(below, Call.OPENAT, at, name, _WALK, 0), hints=_HINTS),
             *_close(at),
         ]
-        at = below
-    return steps, at
+        at, path = below, ""
+    return steps, at, path
 
 
 def _close(fd: Cell | int) -> list[Step]:
     return [returns(Call.CLOSE, fd)] if isinstance(fd, Cell) else []
 
 
-def _link(target: str, to: str) -> Iterator[Step]:
-    way, folder, name = _way(target)
+def _link(target: str, to: str, root: NewRoot | None) -> Iterator[Step]:
+    way, folder, name = _way(target, root)
     yield from [*way, returns(Call.SYMLINKAT, to, folder, name), *_close(folder)]

@@ -38,17 +38,14 @@ NOBODY = Watchers()
 
 
 @functools.cache
-def watchers(parts: int = 1) -> Watchers:
-    """
-    What this host has for the sandboxes of one of *parts* processes of a daemon. None may watch where a keeper couldn't
-    bound it.
-    """
+def watchers() -> Watchers:
+    """What this host has for the sandboxes of a daemon. None may watch where a keeper couldn't bound it."""
     if not supervisor.can_bound_watches(f"{_FOLDER}/max_inotify_watches"):
         return NOBODY
     instances, watches, events = (_number(name) for name in ("max_user_instances", "max_user_watches",
                                                              "max_queued_events"))
     most = min(instances // 2 // supervisor.INSTANCES, watches // 2 // supervisor.WATCHES)
-    return Watchers(most // parts, events * _EVENT)
+    return Watchers(most, events * _EVENT)
 
 
 def _number(name: str) -> int:

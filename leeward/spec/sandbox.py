@@ -60,6 +60,7 @@ class Root:
     layers: tuple[str, ...]  # the layers' folders on the host, the lowest first
     texts: tuple[Text, ...]  # files in the uppermost layer: whoever is in the sandbox may change them
     handed: bool = False  # the daemon hands the layers to the keeper, shown as the keeper's files; else it opens them
+    owners: bool = False  # programs of root's are told whom they gave a file to
     zeros: bool = False  # ZEROS is a file, for reading: no cgroup counts what is mapped of the device
 
 

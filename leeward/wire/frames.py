@@ -122,15 +122,6 @@ class FrameReader:
         """Whether the stream is between two frames."""
         return not self._buffer and self._error is None and self._long is None
 
-    def take(self) -> bytes:
-        """Remove and return the bytes of the unfinished frame, as they came."""
-        taken, self._need = bytes(self._buffer), HEADER
-        self._buffer.clear()
-        long, self._long = self._long, None
-        if long is not None:
-            taken = (long.held + long.lacks).to_bytes(HEADER, "big") + long.payload()
-        return taken
-
     def drop(self) -> None:
         """Forget the bytes of the unfinished frame."""
         self._need, self._long = HEADER, None

@@ -165,6 +165,10 @@ def start(name: str, runs: int, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def main() -> int:
+    known = re.compile("|".join((r"\d+", f"{ONLY}.+", STATES, *SIDES)))
+    if not all(map(known.fullmatch, sys.argv[1:])):
+        print(__doc__)
+        return 0 if {"-h", "--help"} & set(sys.argv[1:]) else 2
     if STATES in sys.argv:
         numbers = [int(text) for text in sys.argv[1:] if text != STATES]
         return states.main(numbers[0] if numbers else 100_000,

@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgpack
 
@@ -34,8 +34,6 @@ from leeward.client import sandbox_calls
 from leeward.client.conversation import Conversation, refusal
 from leeward.daemon.config import Config
 from leeward.daemon.serving.intake import job_of
-from leeward.daemon.shards import messages as shard_messages
-from leeward.daemon.shards.messages import added
 from leeward.daemon.telling import exporter
 from leeward.errors import BadReply, BadRequest, PeerError, Refused, SandboxOver
 from leeward.isolation.plan import ZygotePlan
@@ -372,56 +370,6 @@ class Control(Target):
         return taken
 
 
-class Shards(Target):
-    """
-    Messages between the daemon and its shards, and the maps in them: what is taken can be sent again, and counters are
-    added up or refused.
-    """
-
-    counters: ClassVar[dict[str, Any]] = {"queued": 1, "jobs": {"finished": 2, "raised": 0}, "seconds": [0, 1, 2]}
-    starts = tuple(shard_messages.encode(message) for message in (
-        shard_messages.ShardStart(Config(shards=2, preload=("json",)), 1, 0, "8:9"),
-        shard_messages.ShardGovern(Config()), shard_messages.PassConnection(1000, b"\x00\x01", True),
-        shard_messages.ShardDrain(4.0, False), shard_messages.ShardCut(), shard_messages.ShardMakeRoom(),
-        shard_messages.SendCounts(3), shard_messages.ShardReady(1024), shard_messages.ConnectionClosed(0),
-        shard_messages.ShardActivity(7, True), shard_messages.ShardFailed("no"),
-        shard_messages.ShardCounts(3, shard_messages.pack_map(counters), shard_messages.pack_map({})),
-        shard_messages.ShardEnds(0, shard_messages.pack_map({"rows": []})),
-        shard_messages.ShardRecord("peer refused", shard_messages.pack_map({"user": 1})),
-    ))
-    maps = tuple(shard_messages.pack_map(value) for value in (counters, {"rows": [{"time": 1.5}]}))
-
-    def seeds(self) -> list[tuple[bytes, list[tuple[int, int]]]]:
-        return [*super().seeds(), *((data, spans(data)) for data in self.maps)]
-
-    def feed(self, data: bytes) -> bool:
-        return self._message(data) | self._map(data)
-
-    def _message(self, data: bytes) -> bool:
-        try:
-            message = shard_messages.decode(data)
-        except PeerError:
-            return False
-        assert type(message) in shard_messages._KINDS.values()
-        again = shard_messages.decode(shard_messages.encode(message))
-        assert repr(again) == repr(message)  # not a number is no equal of itself
-        if isinstance(message, shard_messages.ShardCounts):
-            self._map(message.status)
-        return True
-
-    def _map(self, data: bytes) -> bool:
-        try:
-            counters = shard_messages.unpack_map(data)
-        except PeerError:
-            return False
-        try:
-            total = added(self.counters, counters)
-            assert total.keys() == {*self.counters, *counters}
-        except PeerError:
-            pass
-        return True
-
-
 class Talk(Target):
     """What a client makes of a daemon's bytes, by the short reading and the long one."""
 
@@ -566,7 +514,7 @@ class Calls(Target):
 TARGETS: dict[str, Callable[[], Any]] = {
     **egress_decoders.TARGETS, **web_decoders.TARGETS, **image_decoders.TARGETS,
     "request": Request, "stream": Stream, "job reply": JobReply, "control": Control, "conversation": Talk, "http": Http,
-    "sandbox answers": SandboxTalk, "calls": Calls, "shard messages": Shards}
+    "sandbox answers": SandboxTalk, "calls": Calls}
 
 
 def run(name: str, runs: int, seed: int) -> tuple[str, int, int, float, str]:

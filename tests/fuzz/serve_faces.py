@@ -26,8 +26,9 @@ from web_decoders import pieces
 
 from leeward.wire.frames import frame, pack
 
-#: Connections at once; requests after which the sandbox is looked at; seconds for an answer, then the client goes.
-AT_ONCE, AGAIN, ANSWER_S = 64, 1280, 1.0
+#: Connections at once, of which each waits for its answer; requests after which the sandbox is looked at; seconds for an
+#: answer's head, and for the rest of it, which a stream hasn't: then the client goes.
+AT_ONCE, AGAIN, ANSWER_S, REST_S = 128, 5120, 1.0, 0.3
 #: Bytes by which the server may grow after a fifth of the requests, or SOON; descriptors that it may have in the end.
 GROWTH, DESCRIPTORS, SOON = 64 << 20, 400, 100_000
 #: What is meant: not offered, gone, no turn in time, no room.
@@ -145,7 +146,7 @@ class HostileTenant:
         self._frames = Mutator([(body, [(0, 1), (1, 2), (2, 6), (0, len(body))]) for body in _FRAMES], TOKENS, seed)
         self._heads: dict[int, Mutator] = {}
         self._seed = seed
-        self.statuses: Counter[int] = Counter()
+        self.statuses: Counter[int] = Counter()  # 0: no answer in time, or the connection was closed without one
         self.found: list[str] = []
         self.sandbox, self.access, self.session, self.kernel = "a" * 26, "", "", "a"
 
@@ -190,7 +191,9 @@ class HostileTenant:
                 assert reader is not None
                 async with asyncio.timeout(ANSWER_S):
                     writer.write(request)
-                    goes_on = await self._answer(reader, writer, request)
+                    head = await self._head(reader, request)
+                async with asyncio.timeout(REST_S):
+                    goes_on = await self._rest(reader, writer, request, head)
             except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ValueError):
                 goes_on = False
             if not goes_on and writer is not None:
@@ -199,14 +202,21 @@ class HostileTenant:
         if writer is not None:
             writer.transport.abort()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bool:
-        """Read an answer; whether the connection goes on."""
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        status = int(head.split(b" ", 2)[1])
-        self.statuses[status] += 1
+    async def _head(self, reader: asyncio.StreamReader, request: bytes) -> bytes:
+        """The head of an answer, in lower case, which is counted."""
+        status, head = 0, b""
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            status = int(head.split(b" ", 2)[1])
+        finally:
+            self.statuses[status] += 1
         if status >= 500 and status not in MEANT and not (status == 503 and b" /mcp" in request):
             self.found.append(f"{status}: {request.hex()}")
-        if status == 101:
+        return head
+
+    async def _rest(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, head: bytes) -> bool:
+        """Read the rest of an answer; whether the connection goes on."""
+        if head.split(b" ", 2)[1] == b"101":
             for _ in range(8):
                 if self._random.random() < 0.5:
                     writer.write(self._frames.one() if self._random.random() < 0.7 else self._random.choice(_FRAMES))
@@ -249,17 +259,17 @@ def main(runs: int, seed: int | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="leeward-fuzz-") as work, LiveDaemon(Path(work)) as daemon:
         served = Served(daemon.socket, Path(work), "run-code", "e2b", "mcp", "jupyter", "opensandbox", "leeward", "ports")
         served.token = served.new_token("hostile", "--quota", "rate=1000000", "--quota", "sandboxes=3",
+                                        "--quota", f"connections={4 * AT_ONCE}", "--quota", f"streams={4 * AT_ONCE}",
                                         "--quota", "body=100000", "--quota", "lifetime=600")
         served.__enter__()  # what it has said in the end is looked at below, with the rest
         try:
             tenant = HostileTenant(*served.address, served.token, seed)
-            began, before, sent = time.monotonic(), (0, 0), 0
+            began, before = time.monotonic(), (0, 0)
             try:
-                while sent < runs:
+                while tenant.statuses.total() < runs:
                     _with_sandbox(served, tenant)
                     asyncio.run(_batch(tenant))
-                    sent += AGAIN
-                    if not before[0] and sent >= min(runs // 5, SOON):
+                    if not before[0] and tenant.statuses.total() >= min(runs // 5, SOON):
                         before = _state(served.process.pid)
             except KeyboardInterrupt:
                 pass  # so many were sent
@@ -267,7 +277,9 @@ def main(runs: int, seed: int | None = None) -> int:
             answered = served.ask("GET", "/sandboxes")[0]
         finally:
             said = served.end()
-    print(f"Sent {sent} in {time.monotonic() - began:.0f} s: {dict(sorted(tenant.statuses.items()))}; memory "
+    sent = tenant.statuses.total()
+    print(f"Sent {sent}, of which {sent - tenant.statuses[0]} had an answer in time, in {time.monotonic() - began:.0f} s: "
+          f"{dict(sorted(tenant.statuses.items()))}; memory "
           f"{before[0] >> 20} and {after[0] >> 20} MiB, descriptors {before[1]} and {after[1]}", file=sys.stderr)
     faults = [*tenant.found[:20], *(line for line in said.splitlines() if "failed" in line or "Traceback" in line)]
     faults += ["it doesn't answer"] if answered != 200 else []

@@ -6,16 +6,14 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import leeward
 from kit import model_api
-from kit.agents import AgentHome, agents_daemon
+from kit.agents import ASK, AgentHome, agents_daemon, approvals
 from kit.live_daemon import PATIENCE, LiveDaemon, command
 
 pytestmark = pytest.mark.needs("user-namespaces")
@@ -141,30 +139,6 @@ def test_packages_are_unpacked_once_and_made_anew(home: AgentHome) -> None:
 
 
 # --- approved ----------------------------------------------------------------------
-
-
-@contextmanager
-def approvals(home: AgentHome) -> Iterator[dict[str, str]]:
-    """The service for approvals; the variables by which it is found."""
-    with tempfile.TemporaryDirectory(prefix="lw-", dir="/tmp") as folder:  # a socket's path has 107 bytes at most
-        env = home.environment(LEEWARD_APPROVALS_SOCKET=f"{folder}/approvals")
-        with subprocess.Popen(command("approvals", "serve"), env=env, stderr=subprocess.PIPE, text=True) as service:
-            yield from _decided_by(service, env)
-
-
-def _decided_by(service: subprocess.Popen[str], env: dict[str, str]) -> Iterator[dict[str, str]]:
-    try:
-        assert service.stderr is not None
-        line = service.stderr.readline()
-        assert "decides on" in line, line + service.stderr.read()
-        yield {"LEEWARD_APPROVALS_SOCKET": env["LEEWARD_APPROVALS_SOCKET"]}
-    finally:
-        service.terminate()
-        service.communicate(timeout=PATIENCE)
-
-
-ASK = ("from leeward.approvals import Agent; print(Agent().request_permission('network', host='asked.example.org',"
-       " port=443, wait=False)['status'])")
 
 
 @pytest.mark.needs("extra-web", "usr-curl")

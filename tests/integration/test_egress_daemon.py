@@ -77,6 +77,25 @@ def test_a_policy_is_named_by_all_that_run_code(daemon: LiveDaemon, host: Server
     assert answer.encode() == done.stdout, done
 
 
+def test_short_jobs_of_a_named_pool_and_of_none_stay_apart(daemon: LiveDaemon) -> None:
+    """On the fast path as well: those of a session and a kernel have the pool's way out, others don't."""
+    code = f"""
+import socket
+try:
+    print(socket.socket().connect_ex(("127.0.0.1", {PROXY})))
+except OSError:
+    print("none")
+"""
+    with (daemon.client() as client, client.session(egress="web") as session,
+          leeward.Sandbox(socket=daemon.socket, egress="web") as box, box.kernel() as kernel):
+        for _ in range(8):
+            within = [session.execute(code), kernel.execute(code), box.execute(code), client.execute(code, egress="web")]
+            assert {b"0\n"} == {each.stdout for each in within}
+            assert b"0\n" != client.execute(code).stdout
+        refused = "import ctypes; ctypes.CDLL(None).unshare(1 << 28)"
+        assert [1, 1] == [each.execute(refused).denied["unshare"] for each in (session, kernel)]
+
+
 def test_fetch_by_a_sandboxs_policy(daemon: LiveDaemon, host: Servers) -> None:
     """From outside the sandbox, by its policy: a response, a large one by a memory file, and what is refused."""
     url = f"http://web.example.org:{host.http}"

@@ -52,7 +52,6 @@ ENDED = {Outcome.SIGNALLED, Outcome.INTERNAL}
 
 CONFIG = """\
 pool_size = {workers}
-shards = {shards}
 [egress.web]
 allow = ["127.0.0.1:{port}"]
 addresses = ["127.0.0.1/32"]
@@ -72,32 +71,25 @@ class Stand:
     Attributes:
         project: a folder of the host.
         port: of a web server.
-        shards: loops that serve.
         daemon: the one that runs now.
         before: what there was of everything before the first fault.
     """
 
     before: Counter[str]
 
-    def __init__(self, folder: Path, port: int, shards: int) -> None:
+    def __init__(self, folder: Path, port: int) -> None:
         self._folder, self.port = folder, port
         self.project = folder / "project"
         self.project.mkdir()
         (folder / "d").mkdir(mode=0o700)
         config = folder / "c.toml"
-        config.write_text(CONFIG.format(workers=WORKERS, port=port, shards=shards))
+        config.write_text(CONFIG.format(workers=WORKERS, port=port))
         self._options = ("--config", str(config))
-        self.shards = shards
         self._service: ServedApprovals | None = None
         self.daemon = self._start()
 
     def _start(self) -> LiveDaemon:
         return LiveDaemon(self._folder / "d", *self._options).__enter__()
-
-    def complete(self) -> None:
-        """Wait until the daemon has its other loops."""
-        if self.shards > 1:
-            self.daemon.until(lambda status: "serving" == status["shards"][0]["state"])
 
     @property
     def service(self) -> ServedApprovals:
@@ -152,8 +144,7 @@ def kind_of(pid: int) -> str:
     """By what the process runs, its pid namespaces and its session, as a keeper may have outlived its zygote."""
     with contextlib.suppress(OSError):
         program = Path(f"/proc/{pid}/cmdline").read_bytes()
-        for word, kind in ((b"import opener", "opener"), (b"leeward.egress.main", "broker"),
-                           (b"memory.prepare", "shard")):
+        for word, kind in ((b"import opener", "opener"), (b"leeward.egress.main", "broker")):
             if word in program:
                 return kind
         inside = Path(f"/proc/{pid}/status").read_text().partition("NSpid:")[2].splitlines()[0].split()
@@ -316,7 +307,7 @@ OPERATIONS: dict[str, tuple[Callable[[Stand], contextlib.AbstractContextManager[
     "approvals ask": (approvals_ask, lambda got: _is_right(got, "pending\n")),
 }
 
-TARGETS = ("daemon", "zygote", "keeper", "init", "process", "opener", "broker", "shard")
+TARGETS = ("daemon", "zygote", "keeper", "init", "process", "opener", "broker")
 #: What starts those that come with the first need of them.
 STARTED_BY = {"opener": "diff", "broker": "fetch"}
 #: With these all that is below them ends.
@@ -358,7 +349,6 @@ class Answer:
 def play(stand: Stand, operation: str, target: str, fault: str, moment: float) -> int:
     """One row of the matrix; returns how many processes were hit."""
     begin, is_right = OPERATIONS[operation]
-    stand.complete()
     if target in STARTED_BY and target not in stand.processes():
         serves(stand, STARTED_BY[target])
     with ExitStack() as ends:
@@ -408,26 +398,26 @@ def rows() -> list[tuple[str, str, str]]:
     every = list(itertools.product(OPERATIONS, TARGETS, FAULTS))
     if LONG:
         return every
-    faults = itertools.product(FAULTS, TARGETS)
+    faults = list(itertools.product(FAULTS, TARGETS))
+    pairs = zip(itertools.cycle(OPERATIONS), itertools.cycle(faults), strict=False)
     return [(operation, target, fault)
-            for operation, (fault, target) in zip(itertools.cycle(OPERATIONS), faults, strict=False)]
+            for operation, (fault, target) in itertools.islice(pairs, max(len(OPERATIONS), len(faults)))]
 
 
 def cases() -> list[Any]:
-    """The rows by operation and target, each with the number of loops of its daemon: of one loop there are no shards."""
+    """The rows by operation and target."""
     found: dict[tuple[str, str], list[str]] = {}
     for operation, target, fault in rows():
         found.setdefault((operation, target), []).append(fault)
-    return [pytest.param(1 + ("shard" == target), operation, target, faults, id=f"{operation}-{target}")
-            for (operation, target), faults in sorted(found.items(), key=lambda case: "shard" == case[0][1])]
+    return [pytest.param(operation, target, faults, id=f"{operation}-{target}")
+            for (operation, target), faults in found.items()]
 
 
 @pytest.fixture(scope="module")
-def stand(request: pytest.FixtureRequest, host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+def stand(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """With what there is of everything once each operation was served, and each runner that is then made is there."""
-    made = Stand(tmp_path_factory.mktemp("matrix"), host.http, request.param)
-    made.complete()
-    for operation in dict.fromkeys(case.values[1] for case in cases() if made.shards == case.values[0]):
+    made = Stand(tmp_path_factory.mktemp("matrix"), host.http)
+    for operation in dict.fromkeys(case.values[0] for case in cases()):
         serves(made, operation)
     made.daemon.until(lambda status: WORKERS == status["workers"]["idle"] and not status["runners_arming"])
     made.before = made.census()
@@ -437,7 +427,7 @@ def stand(request: pytest.FixtureRequest, host: Servers, tmp_path_factory: pytes
 
 @pytest.mark.needs("extra-web")
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("stand", "operation", "target", "faults"), cases(), indirect=["stand"])
+@pytest.mark.parametrize(("operation", "target", "faults"), cases())
 def test_an_operation_is_answered_once_whatever_process_fails(stand: Stand, operation: str, target: str,
                                                               faults: list[str]) -> None:
     chooser = random.Random(f"{operation} {target}")

@@ -123,7 +123,7 @@ def package_of(framework: str) -> str:
 
 @pytest.mark.parametrize(("socket", "framework", "environment_name", "options", "counts"), [
     pytest.param(who, *row, id=f"{who}-{row[0]}", marks=pytest.mark.needs(row[1]))
-    for who, rows in WHO.items() for row in rows], indirect=["socket"])
+    for who, rows in WHO.items() for row in rows], indirect=["socket"], scope="module")
 def test_the_frameworks_own_tests_pass(socket: Path, tmp_path: Path, framework: str, environment_name: str,
                                        options: list[str], counts: dict[str, int]) -> None:
     folder = features.ROOT / f".venv-{environment_name}"

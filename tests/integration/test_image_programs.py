@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import leeward
-from kit import egress, packages
+from kit import agent_programs, egress, model_api, packages
+from kit.agents import ASK, AgentHome, approvals
 from kit.images import imported, of_debian
 from kit.live_daemon import LiveDaemon
+from kit.model_api import Call
 from leeward.apps.images.store import Images
 from leeward.errors import RequestRejected
 
@@ -85,6 +87,43 @@ def test_apt_installs_a_package(box: leeward.Sandbox, tmp_path: Path) -> None:
     assert "Setting up thing (1)" in done.stdout_text
     assert ["a thing", "4755"] == [line for line in done.stdout_text.splitlines() if line in ("a thing", "4755")]
     assert "guest:x:" in done.stdout_text
+
+
+@pytest.mark.needs("extra-web")
+def test_a_person_approves_what_an_agent_changes_and_asks_for(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """`leeward agent start --approved --image`: it asks by the image's Python."""
+    home = AgentHome(tmp_path / "home", daemon)
+    home.define("sh", 'command = ["sh"]\n')
+    line = f'echo new > new; dpkg -l | grep -c base-files; python3 -c "{ASK}"'
+    with approvals(home) as env:
+        got = home.run("start", "sh", ".", "--approved", "--image", "debian", "--", "-c", line, **env)
+    assert "1\npending\n" == got.stdout, got.stderr
+    assert "1 requests about files wait" in got.stderr
+    assert not (home.project / "new").exists()
+
+
+@pytest.mark.needs("agent-claude")
+def test_claude_code_works_in_an_image(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """The host's program by the image's libraries: it reads and changes a file of the project, and runs the image's dpkg."""
+    home = AgentHome(tmp_path / "home", daemon)
+    file = home.project / "calculation.py"
+    file.write_text("print(21 + 21)\n")
+    (home.project / ".env").write_text("HIDDEN=1\n")
+    (home.path / "bin").mkdir()
+    (home.path / "bin/claude").symlink_to(agent_programs.claude() or "")
+    script = [Call("Read", {"file_path": str(file)}),
+              Call("Edit", {"file_path": str(file), "old_string": "21 + 21", "new_string": "2 * 21"}),
+              Call("Bash", {"command": "python3 calculation.py; dpkg -l | grep -c base-files; cat .env"}), "all is done"]
+    with model_api.serving_for_agents(script) as api:
+        home.settings(f'[network]\nallow = ["127.0.0.1:{api.port}"]\n')
+        got = home.run("start", "claude", ".", "--image", "debian", "--", "-p", "do it", "--dangerously-skip-permissions",
+                       PATH=f"{home.path}/bin:/usr/bin:/bin", ANTHROPIC_API_KEY="sk-ant-none",
+                       ANTHROPIC_BASE_URL=f"http://127.0.0.1:{api.port}")
+        assert (0, "all is done\n") == (got.returncode, got.stdout), got.stderr
+        said = api.results[-1]
+    assert "print(2 * 21)\n" == file.read_text()
+    assert "42\n1\n" in said, said
+    assert "HIDDEN" not in said
 
 
 def test_su_and_a_users_tools(box: leeward.Sandbox) -> None:
@@ -163,9 +202,15 @@ def look(path):
         return open(path).read(10)
     except OSError as error:
         return error.strerror
+def target(fd):
+    path = os.path.realpath("/proc/self/fd/" + fd)
+    if not path.startswith("/dev/shm/#"):
+        return path
+    found = os.stat(int(fd))  # what memfd_create() gives where no controller counts its memory: the sandbox's own
+    return "/memfd:" if (0, os.stat("/dev/shm").st_dev) == (found.st_nlink, found.st_dev) else path
 with open("/tmp/first", "w") as file:
     print(*(line.split()[1] for line in open("/proc/self/status") if line.startswith(("CapEff", "CapPrm", "NoNewPrivs"))),
-          *(os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")),
+          *map(target, os.listdir("/proc/self/fd")),
           look("/proc/version"), look("/proc/1/environ"), file=file)
 """
 

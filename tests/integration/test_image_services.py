@@ -26,6 +26,11 @@ images_folder = "{store}"
 image = "debian"
 loopback = true
 limits = {{ files = "512M", memory = "1G", time = 60 }}
+[profiles.owned]
+image = "debian"
+owners = true
+loopback = true
+limits = {{ files = "512M", memory = "1G", time = 60 }}
 """
 #: What a package's script makes when it is installed, or systemd at the machine's start.
 FOLDERS = ("run/postgresql", "run/redis", "run/sudo", "var/lib/postgresql", "var/lib/redis", "var/log/redis")
@@ -88,6 +93,21 @@ def test_postgresql_answers(daemon: LiveDaemon) -> None:
         pg_ctl -D /var/lib/postgresql/data -m fast stop >/dev/null"""
 
     assert "SELECT 1000\n500500\n" == said(daemon, line, user="postgres")
+
+
+@pytest.mark.needs("debian-sudo", "debian-postgresql-15")
+@pytest.mark.parametrize("profile", ["owned", "debian"])
+def test_owners_are_what_was_set(profile: str, daemon: LiveDaemon) -> None:
+    """Where the profile says so: three programs that look whose a file is stop elsewhere."""
+    line = """
+        cd /; mkdir /srv/data; chown postgres /srv/data; chmod 700 /srv/data
+        bin=/usr/lib/postgresql/15/bin; as="sudo -u postgres"; exec 3>&1 >/dev/null 2>&1
+        $as $bin/initdb -D /srv/data && $as $bin/pg_ctl -D /srv/data -l /tmp/log -w start
+        $as psql -Atc 'select 6 * 7' >&3 && $as $bin/pg_ctl -D /srv/data -m fast stop
+        git init -q /srv/repo; chown -R nobody /srv/repo; sudo -u nobody git -C /srv/repo status -s && echo git >&3
+        useradd -m me; userdel -r me && ! ls -d /home/me && echo userdel >&3; exit 0"""
+
+    assert ["42", "git", "userdel"] * (profile == "owned") == said(daemon, line, profile=profile).split()
 
 
 @pytest.mark.needs("debian-redis-server")

@@ -20,12 +20,18 @@ from leeward import Mount
 from leeward.apps.images.committing import commit
 from leeward.apps.images.store import Images, ImportProgress
 from leeward.errors import RequestRejected
+from leeward.spec.paths import USER_FILE
 
 pytestmark = pytest.mark.needs("user-namespaces", "kernel>=6.6", "usr-busybox")
 
 CONFIG = """\
 pool_size = 1
 images_folder = "{store}"
+[profiles.owned]
+owners = true
+[profiles.agents]
+base = "agent"
+image = "app"
 [profiles.boxed]
 image = "busybox"
 loopback = true
@@ -103,6 +109,26 @@ def test_the_image_says_how_programs_start(box: Opens) -> None:
     assert 0 != app.run(["ls", "/usr/share/doc"]).exit_code
     assert "uid=33(web) gid=44(web)" == app.run(["id"]).stdout_text.strip().partition(" groups")[0]
     assert "/home/web ours" == app.shell("echo $HOME $B").stdout_text.strip()
+
+
+def test_owners_are_told_where_the_profile_says_so(box: Opens) -> None:
+    """By each way to a file, of all kinds; kept when it is moved, written to or forgotten by the cache. Not elsewhere."""
+    line = """
+        cd /root; mkdir -p d/e; touch a b; ln -s a l; mkfifo p; chown web:other a d/e p; chown -h 7:8 l; chown 9 /etc/passwd
+        chown :12 /usr/share; chown 0:0 a; chown web: a; mv a d/a; echo x >> d/a; echo >> /etc/passwd; ln d/a c
+        stat -c '%n %u:%g' b c d/../d/a d/e l p /etc/passwd /usr/share; cd d; stat -c %u a
+        chown 3 /nowhere 2>&1; find /root -user 33; ls -ln a"""
+    owned = box(image="busybox", profile="owned")
+    said = owned.shell(line).stdout_text.splitlines()
+
+    assert ["b 0:0", "c 33:44", "d/../d/a 33:44", "d/e 33:55", "l 7:8", "p 33:55", "/etc/passwd 9:0", "/usr/share 0:12",
+            "33"] == said[:9]
+    assert "chown: /nowhere: No such file or directory" == said[9]
+    assert {"/root/d/a", "/root/c", "/root/d/e", "/root/p"} == {*said[10:14]}
+    assert ["33", "44"] == said[14].split()[2:4]
+    for other in (box(image="busybox"), box(image="busybox", user="web", profile="owned")):
+        assert {"0:0", "33:44"} >= {*other.shell("cd /tmp; touch a; chown 7:8 a; stat -c %u:%g a").stdout_text.split()}
+    assert {} == owned.info()["denied"]
 
 
 @pytest.mark.parametrize(("user", "said"), [
@@ -208,6 +234,36 @@ def test_a_sandbox_becomes_an_image(box: Opens, place: tuple[LiveDaemon, Images]
     assert "uid=5(you)" == box(image="after", user="you").run(["id"]).stdout_text.split()[0]
 
 
+def test_forks_have_what_was_changed_of_the_root(box: Opens, place: tuple[LiveDaemon, Images]) -> None:
+    """What is gone, what hides a lower folder, links, modes, times and holes; each goes on alone. Not over another image."""
+    first = box(image="app", user="root")
+    made = first.shell("""
+        rm /etc/motd; rm -r /usr/share; mkdir -p /usr/share/new; mv /home/web /home/was; mkdir /home/web; touch /home/web/x
+        ln -s /nowhere /l; mkdir -p /a/b; echo 1 > /a/b/f; ln /a/b/f /hard; chmod 4751 /a/b/f
+        touch -d @1000000000 /a/b /bin/vi; truncate -s 1M /hole; echo shm > /dev/shm/s; echo mine > /etc/hosts
+        mkfifo -m 600 /p; chmod 500 /a; rm -r /srv; : > /srv; mkdir -p /tmp/t /workspace/w; echo all > /all""")
+    assert (0, "") == (made.exit_code, made.stderr_text)
+    look = """
+        cd /; find . -xdev -exec stat -c '%n %f %s %h %Y' {} + | sort | grep -v -E '^(.|./proc|./dev|./sys) '
+        cat /a/b/f /etc/hosts /dev/shm/s /all; cat /etc/motd 2>&1; ls /usr/share /home/web; stat -c %b /hole"""
+    one, two = (copy.sandbox for copy in first.fork(2))
+    try:
+        before = first.shell(look).stdout_text
+        assert before == one.shell(look).stdout_text
+        assert "./a/b/f 89e9 2 2 " in before
+        assert "1\nmine\nshm\nall\ncat: can't open '/etc/motd'" in before
+        assert 0 == one.shell("echo 2 > /a/b/f; rm -r /home; mkdir /home; echo new > /etc/motd").exit_code
+        assert before == two.shell(look).stdout_text == first.shell(look).stdout_text
+        again = one.fork()[0].sandbox
+        with again:
+            assert "new\n2\n" == again.shell("cat /etc/motd /hard; ls /home").stdout_text
+    finally:
+        one.close()
+        two.close()
+    with pytest.raises(RequestRejected, match="has another image"):
+        box(image="busybox").copy_files(first)
+
+
 def test_commit_by_the_command_line(box: Opens, place: tuple[LiveDaemon, Images], tmp_path: Path) -> None:
     there = box(image="busybox")
     there.shell("echo committed > /etc/motd")
@@ -240,9 +296,6 @@ def test_folders_of_the_host_in_an_image(box: Opens, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_refused(box: Opens, tmp_path: Path) -> None:
-    there = box(image="busybox")
-    with pytest.raises(ValueError, match="image can't be forked"):
-        there.fork()
     for options, why in (
             ({"image": "none"}, "image 'none' is unknown"), ({"image": "busybox", "user": "nobody"}, "has no user 'nobody'"),
             ({"image": "busybox", "workdir": str(tmp_path)}, "as root in an image"),
@@ -266,8 +319,6 @@ def test_a_profile_has_an_image(box: Opens, place: tuple[LiveDaemon, Images]) ->
                                      " until nc 127.0.0.1 8000; do :; done")
 
     assert "manual\nthere\n" == got.stdout_text
-    with pytest.raises(ValueError, match="with an image can't be forked"):
-        box(profile="boxed").fork()
     with place[0].client() as client, pytest.raises(RequestRejected, match="in an image aren't there yet"):
         client.execute("1", profile="boxed")
 
@@ -344,6 +395,12 @@ def test_an_agents_program_in_an_image(home: AgentHome) -> None:
     got = home.run("start", "theirs", ".", "--image", "app", "--", "x")
     assert f"x from the image {home.project}\n" == got.stdout, got.stderr
     assert 1 == home.run("start", "sh", ".", "--image", "none").returncode
+    config = home.path / USER_FILE  # as the daemon's, whose profile has the image
+    config.parent.mkdir(parents=True)
+    config.write_text('[profiles.agents]\nbase = "agent"\nimage = "app"\n')
+    config.chmod(0o600)
+    got = home.run("start", "theirs", ".", "--profile", "agents", "--", "x")
+    assert f"x from the image {home.project}\n" == got.stdout, got.stderr
 
 
 def test_an_agents_home_in_an_image_stays(home: AgentHome) -> None:

@@ -90,17 +90,6 @@ def test_killed_openers_leave_no_zombie(daemon: LiveDaemon, tmp_path: Path) -> N
     _census(daemon)
 
 
-@pytest.mark.parametrize("daemon", ["shards = 2"], indirect=True)
-def test_killed_shards_leave_no_zombie(daemon: LiveDaemon) -> None:
-    for _ in range(2):  # the pause before the next one grows
-        daemon.until(lambda status: "serving" == status["shards"][0]["state"])
-        with daemon.client() as client:
-            pid = client.status()["shards"][0]["pid"]
-        os.kill(pid, signal.SIGKILL)
-        daemon.until(lambda status, pid=pid: pid != status["shards"][0]["pid"])
-    _census(daemon)
-
-
 @pytest.mark.parametrize("daemon", ["fresh_layout = true"], indirect=True)
 def test_jobs_with_layouts_of_their_own_leave_no_zombie(daemon: LiveDaemon) -> None:
     with daemon.client() as client:

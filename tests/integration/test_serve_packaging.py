@@ -11,6 +11,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import urllib.request
 
 import pytest
@@ -56,6 +57,16 @@ def test_the_units_command_is_one_of_the_servers(tmp_path):
         done = subprocess.run(command(*given, "--tokens", str(tmp_path / "none")), capture_output=True, text=True, timeout=60,
                               check=False)
         assert "there is no token" in done.stderr, done.stderr
+
+
+def test_the_composes_schema_takes_it(tmp_path):
+    """What an engine would refuse; none is here that could run it."""
+    wrong = tmp_path / "compose.yaml"
+    wrong.write_text((FOLDER / "compose.yaml").read_text().replace("cap_drop:", "cap_dropped:"))
+    for file, status in ((FOLDER / "compose.yaml", 0), (wrong, 1)):
+        done = subprocess.run([sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", file],
+                              capture_output=True, text=True, timeout=60, check=False)
+        assert status == done.returncode, done.stdout
 
 
 def test_the_containers_have_the_socket_and_little_else():

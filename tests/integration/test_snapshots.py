@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -482,3 +483,52 @@ def test_a_fork_that_fails_leaves_nothing(box: leeward.Sandbox, tmp_path: Path) 
             attached.fork()
         attached.detach()
     assert before == there(box)
+
+
+def test_a_session_is_rolled_back(daemon: LiveDaemon) -> None:
+    """One that was opened with snapshots: every call of a session's is there, and it ends with its client."""
+    with daemon.client() as client:
+        with client.session() as plain, pytest.raises(leeward.SnapshotFailed, match="snapshots=True"):
+            plain.snapshot()
+        with client.session(snapshots=True, timeout=20, deadline=PATIENCE) as session:
+            assert session.execute("x = [1]").value is None
+            with session.snapshot() as snapshot, client.session(snapshots=True) as other:
+                session.execute("x.append(2)")
+                session.rollback(snapshot)
+                other.rollback(snapshot)
+                assert b"[1] ['a']\n" == session.execute("import sys; print(x, sys.argv[1:])", args=["a"]).stdout
+                assert "[1]" == other.execute("x", display=True).value
+            with pytest.raises(leeward.NoAnswer):
+                session.execute("import time; time.sleep(1000)", deadline=0.2)
+            with pytest.raises(leeward.SessionOver):
+                session.execute("x")
+            session.reset(PATIENCE)
+            assert "NameError" in session.execute("x").stderr_text
+            name = leeward.Sandbox.list(socket=daemon.socket)[-1]["sandbox"]
+            leeward.Sandbox.attach(name, socket=daemon.socket).close()
+            with pytest.raises(leeward.SessionOver, match="killed"):
+                session.execute("x")
+            session.reset()
+            assert session.execute("import os").ok
+        assert not leeward.Sandbox.list(socket=daemon.socket)
+
+
+def test_a_session_is_rolled_back_with_asyncio(daemon: LiveDaemon) -> None:
+    async def search() -> list[str | None]:
+        async with leeward.AsyncClient(daemon.socket) as client, client.session() as plain, client.session(
+                snapshots=True, deadline=PATIENCE) as session:
+            with pytest.raises(leeward.SnapshotFailed, match="snapshots=True"):
+                await plain.rollback("id")
+            await session.execute("x = [1]")
+            async with await session.snapshot() as snapshot:
+                seen = []
+                for number in range(2):
+                    await session.rollback(snapshot, same_random=True)
+                    seen.append((await session.execute(f"x.append({number})\nx", display=True, deadline=PATIENCE)).value)
+                sleeps = asyncio.create_task(session.execute("import time; time.sleep(1000)"))
+                while not await session.interrupt():
+                    await asyncio.sleep(0)
+                assert "KeyboardInterrupt" in (await sleeps).stderr_text
+            return seen
+
+    assert ["[1, 0]", "[1, 1]"] == asyncio.run(search())

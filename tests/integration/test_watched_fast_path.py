@@ -14,6 +14,7 @@ from leeward._native.loop import JobSeen
 from leeward.daemon.loop.native import NativeReactor
 from leeward.daemon.run.execution import Execution
 from leeward.daemon.run.lease import Lease
+from leeward.daemon.run.live_runner import LiveRunner
 from leeward.isolation.cgroup.none import OTHERS, NoneLeaf
 from leeward.spec.limits import MIB, Limits
 
@@ -200,3 +201,42 @@ def test_a_child_is_not_charged_what_its_parent_gave_back_before(peer: Peer, in_
 
     assert b"shared\n" == got["stdout"], got
     assert 200 * MIB < got["memory_peak"] < Limits().memory
+
+
+def in_sandbox(peer: Peer, **fields: Any) -> tuple[str, int, LiveRunner]:
+    """A new sandbox, its kernel by its number on the connection, and what the daemon has of it."""
+    name = peer.box(**fields)
+    kernel = peer.ask("kernel_open", sandbox=name)["kernel"]
+    seat = peer.ask("kernel_bind", sandbox=name, kernel=kernel)["session"]
+    live, = (worker.leasing.execution for worker in peer._wire.box.engine.main.pool.workforce.workers
+             if isinstance(worker.leasing.execution, LiveRunner))
+    return name, seat, live
+
+
+def test_a_kernels_jobs_are_told_what_the_looks_at_its_sandbox_find(peer: Peer, by_c: list[float]) -> None:
+    """Its own processor time, and the memory of all processes there, also after the sandbox has rested."""
+    name, seat, live = in_sandbox(peer)
+    first = until_by_c(peer, by_c, HELLO, seat)
+    peer.ask("process_start", sandbox=name, argv=["python3", "-c", "import time; b = b'x' * (24 << 20); time.sleep(60)"])
+    while live.memory() < 24 * MIB:
+        peer._wire.box.reactor.turn(0.01)
+    for _ in range(2):
+        after = until_by_c(peer, by_c, HELLO, seat)
+        assert first["memory_peak"] + 16 * MIB <= after["memory_peak"] <= live.usage().memory_peak
+        assert 0 < after["cpu_time"] < 1
+        live.rest()
+        assert -1 == live.runner.leaf._told  # type: ignore[attr-defined]
+    peer.ask("sandbox_close", sandbox=name)
+
+
+def test_a_kernel_that_grows_by_short_jobs_ends_its_sandbox_at_the_limit(peer: Peer, by_c: list[float]) -> None:
+    name, seat, _ = in_sandbox(peer, limits={"memory": 64 * MIB})
+    until_by_c(peer, by_c, "kept = []", seat)
+    turns = 0
+    while "finished" == (got := peer.run(seat, "kept.append(b'x' * (500 << 10))")).get("outcome") and turns < 400:
+        turns += 1
+
+    assert len(by_c) > turns // 2
+    assert 32 < turns < 160
+    assert "memory" in str(got)
+    peer.ask("sandbox_close", sandbox=name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,10 @@ from kit import egress
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from kit.operator_terminal import OperatorTerminal
 from kit.waiting import poll_until
+
+#: Code that asks for a host.
+ASK = ("from leeward.approvals import Agent; print(Agent().request_permission('network', host='asked.example.org',"
+       " port=443, wait=False)['status'])")
 
 
 class AgentHome:
@@ -76,3 +81,23 @@ def agents_daemon(folder: Path, *options: str) -> Iterator[LiveDaemon]:
     env = {"XDG_RUNTIME_DIR": given} if given else None
     with egress.live(folder, "", "--pool-size", "1", *options, env=env) as made:
         yield made
+
+
+@contextmanager
+def approvals(home: AgentHome) -> Iterator[dict[str, str]]:
+    """The service for approvals; the variables by which it is found."""
+    with tempfile.TemporaryDirectory(prefix="lw-", dir="/tmp") as folder:  # a socket's path has 107 bytes at most
+        env = home.environment(LEEWARD_APPROVALS_SOCKET=f"{folder}/approvals")
+        with subprocess.Popen(command("approvals", "serve"), env=env, stderr=subprocess.PIPE, text=True) as service:
+            yield from _decided_by(service, env)
+
+
+def _decided_by(service: subprocess.Popen[str], env: dict[str, str]) -> Iterator[dict[str, str]]:
+    try:
+        assert service.stderr is not None
+        line = service.stderr.readline()
+        assert "decides on" in line, line + service.stderr.read()
+        yield {"LEEWARD_APPROVALS_SOCKET": env["LEEWARD_APPROVALS_SOCKET"]}
+    finally:
+        service.terminate()
+        service.communicate(timeout=PATIENCE)

@@ -12,6 +12,7 @@ them with their own files: one run with the files of all lanes ended ten minutes
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import shutil
@@ -20,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,11 @@ ONCE = () if os.environ.get("LEEWARD_LONG") else (
 #: A variable with files, and folders of files, that he has as well, when another lane has them as root.
 ALSO = "LEEWARD_TESTS_ALSO"
 
-#: A variable with the turn of a whole run, one of TURNS: he has all attacks in each, and a part of the other files.
-TURN, TURNS = "LEEWARD_TESTS_TURN", 5
+#: A variable with the turn of a whole run, one of TURNS: he has half of the attacks in each, and a part of the other files.
+TURN, TURNS = "LEEWARD_TESTS_TURN", 10
 
-#: The folders of the tests that are his.
-FOLDERS = ("tests/integration", "tests/escapes")
+#: The folders of the tests that are his, and in how many parts.
+FOLDERS = {"tests/integration": TURNS, "tests/escapes": 2}
 
 #: Modules of CPython's tests that are the same for every user; root's run has them.
 FOR_ALL_USERS = () if os.environ.get("LEEWARD_LONG") else (
@@ -86,13 +86,15 @@ def his(paths: Iterable[Path]) -> list[str]:
     """
     What he runs of the files of tests *paths*, which root runs; all that is his where none of these is. The attacks
     come last, when root's are over: both at once would want the memory and the processors of their controls. In a whole
-    run each of them has all attacks, and the files whose turn it is.
+    run each of them has the files whose turn it is.
     """
     turn = os.environ.get(TURN)
     named = sorted({path.relative_to(features.ROOT).as_posix() for path in paths})
-    found = [name for folder in FOLDERS for name in named
-             if name.startswith(folder) and not name.endswith((*NOT_HIS, *ONCE))
-             and (turn is None or "tests/escapes" == folder or int(turn) == zlib.crc32(name.encode()) % TURNS)]
+    of = {folder: [name for name in named if name.startswith(folder) and not name.endswith((*NOT_HIS, *ONCE))]
+          for folder in FOLDERS}
+    found = [*itertools.chain(*of.values())]
+    if turn is not None:
+        found = [name for folder, parts in FOLDERS.items() for name in of[folder][int(turn) % parts::parts]] or found[:1]
     return found or [*FOLDERS, *(f"--ignore=tests/integration/{name}" for name in (*NOT_HIS, *ONCE))]
 
 

@@ -119,8 +119,8 @@ def _layered(kind: type[Any], layer: Layer) -> Any:
         def accept(self, listener: Any, met: Callable[..., None], failed: Callable[..., None]) -> None:
             super().accept(listener, Wrapped(layer, met), Wrapped(layer, failed))
 
-        def stream(self, sock: Any, receiver: Any, reading: bool = True) -> Any:
+        def stream(self, sock: Any, receiver: Any) -> Any:
             return super().stream(sock, _Speaker(layer, receiver, "received", "failed", "room", "sent", "job_started",
-                                                   "ran", "refused"), reading)
+                                                   "ran", "refused"))
 
     return Layered

@@ -6,8 +6,8 @@ Runs in:   a developer's shell, as `PYTHONPATH=tests python -m kit.lanes [COMMAN
 Tests of a daemon mostly wait for it, so one process leaves most of a processor idle. What computes, compiles, boots or
 runs whole programs, and has no bound on the time of a job, is the second lane. The third begins with the attacks. The
 first lane has everything else; a file that is new is there. Beside the first lane root starts a run of its files and the
-third's by an ordinary user, and beside the second one of its own (kit/beside.py). Each commit has all attacks and a fifth
-of the other files in turn, and with LEEWARD_LONG=1 all.
+third's by an ordinary user, and beside the second one of its own (kit/beside.py). Each commit has half of the attacks and a
+tenth of the other files in turn, and with LEEWARD_LONG=1 all.
 
 What needs no more than .venv has runs while COMMAND still does, and is shown at once; the first lane is shown when that
 is over, and then the others.
@@ -49,7 +49,7 @@ SECOND = (*(f"tests/integration/test_{name}.py" for name in (
 
 #: What runs beside both, so that few tests of a bounded time are beside another one. Its files even out the lanes' times.
 THIRD = ("tests/escapes", *(f"tests/integration/test_{name}.py" for name in (
-    "c_sandboxes", "selftest", "operating", "shards", "leaks", "map", "pool", "sandbox_files", "crashes", "cgroup",
+    "c_sandboxes", "selftest", "operating", "leaks", "map", "pool", "sandbox_files", "crashes", "cgroup",
     "daemon_life", "client", "descriptors", "hostile_clients", "reaping", "cut_output", "many_sessions",
     "sessions_in_use", "approvals_many", "approvals_races", "approvals_service", "c_client", "egress_clients",
     "env_command")))
@@ -194,7 +194,7 @@ def run(prepare: Sequence[str]) -> int:
         statuses += [first.follow(), second.wait(), third.wait()]
         show(second, third)
     if turn():
-        print(f"dev: the ordinary user had part {int(turn()[TURN]) + 1} of {TURNS} of the files, and all attacks", flush=True)
+        print(f"dev: the ordinary user had part {int(turn()[TURN]) + 1} of {TURNS}", flush=True)
     print("dev: minutes by lane:", *(f"{lane.cache.name} {lane.took / 60:.1f}" for lane in lanes), flush=True)
     failed = [name for lane in lanes for name in lane.failed()]
     unsteady = [f"{name}, as an ordinary user" for lane in lanes for name in lane.unsteady()]

@@ -88,6 +88,9 @@ OF_PACKAGES = {
     "numpy": ("numpy.random.default_rng(n)", "(v.random(3).tolist(), numpy.random.random(), numpy.arange(n % 999).sum())"),
     "pandas": ("pandas.DataFrame({'a': range(n % 999 + 1), 'b': 'x'})", "(v.assign(c=v.a * 2).groupby('b').sum().to_dict())"),
     "pyarrow": ("pyarrow.array(range(n % 999))", "(v.slice(0, 3).to_pylist(), v.nbytes)"),
+    # Its pool of threads, which would have to be taken, begins with its first group.
+    "polars": ("polars.DataFrame({'a': range(n % 999 + 1), 'b': ['x'] * (n % 999 + 1)})",
+               "(v['a'].sum(), v.rows()[:2], looking and v.group_by('b').sum().rows())"),
     "torch": ("(torch.set_num_threads(1), torch.manual_seed(n))[1]", "torch.rand(3).tolist()"),
     "sklearn.linear_model": ("sklearn.linear_model.LinearRegression().fit([[0], [n % 99 + 1]], [0, 1])", "v.coef_.tolist()"),
     "scipy.stats": ("scipy.stats.norm(n % 9, 2)", "v.cdf(3.0)"),
@@ -104,7 +107,8 @@ class Program:
     def __init__(self, number: int, modules: dict[str, tuple[str, str]]) -> None:
         chosen = random.Random(number)
         names = chosen.sample(sorted(modules), min(len(modules), chosen.randrange(3, 12)))
-        lines = ["import importlib, random", f"random.seed({number})", "class Kept: pass", "kept, shows = Kept(), []"]
+        lines = ["import importlib, random", f"random.seed({number})", "class Kept: pass",
+                 "kept, shows, looking = Kept(), [], False"]
         looks = []
         for place, name in enumerate(names):
             make, look = modules[name]
@@ -122,6 +126,8 @@ class Program:
         lines += [f"ring = [{number}]", "ring.append(ring)", "def count():", "    yield from range(1000)",
                   "counter = count()", "next(counter)",
                   f"filler = [bytes([each % 256]) * {chosen.randrange(1, 5000)} for each in range(500)]", "def look():",
+                  "    global looking",
+                  "    looking = True",
                   "    return repr([show() for show in shows]), next(counter), len(ring), hash('x'), filler[7][:3]"]
         self.code, self.names = "\n".join(lines), looks
 

@@ -209,7 +209,7 @@ static void accepted(struct daemon *daemon, const struct lw_event *event)
 	int fd = (int)event->value;
 
 	expect(fd >= 0, "accept");
-	expect(!lw_loop_stream(daemon->loop, fd, (uint64_t)fd, false, true) && !lw_stream_read(daemon->loop, fd, true) &&
+	expect(!lw_loop_stream(daemon->loop, fd, (uint64_t)fd, false) && !lw_stream_read(daemon->loop, fd, true) &&
 	       !lw_stream_fast_path(daemon->loop, fd, true), "stream");
 }
 

@@ -19,7 +19,7 @@ ROOT = Path(leeward.__file__).parent
 
 #: Where bytes of sandboxes, of hosts and of models' clients are read.
 PLACES = ("egress", "apps/approvals", "apps/audit", "apps/faces", "apps/integrations", "wire", "daemon/pool/broker.py",
-          "daemon/pool/egress_record.py", "daemon/pool/seals.py", "daemon/pool/ways_out.py", "daemon/shards",
+          "daemon/pool/egress_record.py", "daemon/pool/seals.py", "daemon/pool/ways_out.py",
           "client/egress_asks.py", "client/fetching.py")
 
 #: Functions that may show the text of an exception that isn't ours, and why.

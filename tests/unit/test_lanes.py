@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def test_the_ordinary_user_has_every_file_of_one_lane_or_the_other(monkeypatch: 
     assert one == [*(name for name in one if "integration" in name), *(name for name in one if "escapes" in name)]
 
 
-def test_the_turns_of_a_whole_run_have_every_file_once_and_all_attacks_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_turns_of_a_whole_run_have_every_file_once_and_half_of_the_attacks_each(monkeypatch: pytest.MonkeyPatch) -> None:
     every = [*ROOT.glob("tests/escapes/test_*.py"), *ROOT.glob("tests/integration/test_*.py")]
     monkeypatch.delenv(TURN, raising=False)
     whole = his(every)
@@ -49,10 +50,14 @@ def test_the_turns_of_a_whole_run_have_every_file_once_and_all_attacks_each(monk
         monkeypatch.setenv(TURN, str(turn))
         had.append(his(every))
 
-    attacks = [name for name in whole if "escapes" in name]
-    assert sorted(whole) == sorted([*attacks, *(name for part in had for name in part if "escapes" not in name)])
-    assert all(attacks == [name for name in part if "escapes" in name] for part in had)
-    assert all(len(part) - len(attacks) > (len(whole) - len(attacks)) / TURNS / 2 for part in had)
+    for folder, parts in FOLDERS.items():
+        files = [[name for name in part if name.startswith(folder)] for part in had]
+        all_of_it = [name for name in whole if name.startswith(folder)]
+        assert sorted(all_of_it) == sorted(itertools.chain(*files[:parts]))
+        assert files == files[:parts] * (TURNS // parts)
+        assert all(len(part) >= len(all_of_it) // parts for part in files)
+    monkeypatch.setenv(TURN, "0")
+    assert all([each] == his([ROOT / each]) for each in whole)  # what he has of a file isn't all there is
 
 
 @pytest.mark.parametrize(("statuses", "failed", "expected"), [

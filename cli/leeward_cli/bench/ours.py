@@ -118,7 +118,12 @@ class Talk:
 
 def rate(path: str, callers: int, jobs: int) -> None:
     with contextlib.ExitStack() as stack:
-        burst([_talk(stack, path, execute_fields(CODE)) for _ in range(min(callers, jobs))], jobs)
+        burst(talks(stack, path, min(callers, jobs)), jobs)
+
+
+def talks(stack: contextlib.ExitStack, path: str, callers: int) -> list[Talk]:
+    """Callers of fresh jobs, until *stack* closes."""
+    return [_talk(stack, path, execute_fields(CODE)) for _ in range(callers)]
 
 
 @contextlib.contextmanager

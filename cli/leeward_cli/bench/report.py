@@ -16,7 +16,7 @@ import click
 
 from leeward import __version__
 from leeward.errors import LeewardError
-from leeward_cli.bench import floors
+from leeward_cli.bench import floors, scaling
 from leeward_cli.bench.figures import described, figure, noise, percentile, rate, ratio
 from leeward_cli.bench.ours import OURS, daemon
 from leeward_cli.bench.rounds import CALLERS, GAP_S, Samples, measure
@@ -186,7 +186,7 @@ def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 12,
 
 #: Without --rounds: on a quiet machine there are 800 calls of leeward, 8 of them at or above the p99. No round
 #: starts after SECONDS, so that the bench takes less than two minutes.
-ROUNDS, SECONDS = 40, 75.0
+ROUNDS, SECONDS, SCALE_ROUNDS = 40, 75.0, 12
 
 #: Options that switch optimisations of the daemon off, to measure the gain of each.
 LEVELS = (("--io=socket",), ("--no-fast-path",), ("--no-rehearse",), ("--spares=0",),
@@ -219,10 +219,15 @@ def run(socket: str | None, rounds: int | None, as_json: bool, levels: bool = Fa
 @JSON
 @socket_option("Measure this daemon; by default one is started.")
 @click.option("--levels", is_flag=True, help="Also measure daemons with each optimisation switched off.")
+@click.option("--scale", is_flag=True, help="Measure rates on 1, 2, 4 ... processors instead, by one daemon and by several.")
 @click.option("--plot", metavar="FILE", help="Also draw the results, as SVG.")
-def bench(rounds: int | None, as_json: bool, socket: str | None, levels: bool, plot: str | None) -> None:
+def bench(rounds: int | None, as_json: bool, socket: str | None, levels: bool, scale: bool, plot: str | None) -> None:
     """Measure a fresh job, beside lower bounds and alternatives, in turn."""
     try:
+        if scale:
+            grown = scaling.findings(*scaling.measure(rounds or SCALE_ROUNDS))
+            print(json.dumps(grown) if as_json else scaling.text(grown), end="\n" if as_json else "", flush=True)
+            return
         run(socket, rounds, as_json, levels, plot)
     except OSError as error:
         raise LeewardError(f"bench: {error}") from None

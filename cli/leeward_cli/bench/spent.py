@@ -86,6 +86,11 @@ def _arguments(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
+def threads(pid: int) -> dict[str, float]:
+    """The processor seconds of each thread of a process."""
+    return {task.name: int((task / "schedstat").read_text().split()[0]) / 1e9 for task in Path(f"/proc/{pid}/task").iterdir()}
+
+
 def clock(pid: int) -> float:
     """The processor seconds of all threads of a process: CPUCLOCK_SCHED, which the kernel counts in nanoseconds."""
     return time.clock_gettime(~pid << 3 | 2)

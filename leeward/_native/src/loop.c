@@ -209,16 +209,15 @@ int lw_loop_accept(struct lw_loop *loop, int fd)
 }
 
 /* Serve a connection, which is non-blocking. LW_EVENT_SENT has its `number`, since that event may come after the stream was
- * forgotten. `guarded`: the peer may send descriptors, so lw_receive looks before it receives. `reading`: whether it is read
- * from the start. Returns 0 or -errno. */
-int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded, bool reading)
+ * forgotten. `guarded`: the peer may send descriptors, so lw_receive looks before it receives. Returns 0 or -errno. */
+int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded)
 {
 	struct lw_stream *stream = calloc(1, sizeof(*stream));
 	int failed;
 
 	if (!stream)
 		return -ENOMEM;
-	*stream = (struct lw_stream){ .fd = fd, .number = number, .reading = reading, .guarded = guarded,
+	*stream = (struct lw_stream){ .fd = fd, .number = number, .reading = true, .guarded = guarded,
 				      .first_running = LW_NOWHERE, .first_held = LW_NOWHERE };
 	failed = lw_begin(loop, fd, LW_STREAM, 0, stream);
 	if (failed)

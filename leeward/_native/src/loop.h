@@ -103,7 +103,7 @@ int lw_loop_watch(struct lw_loop *loop, int fd, uint32_t events);
 int lw_loop_change(struct lw_loop *loop, int fd, uint32_t events);
 int lw_loop_forget(struct lw_loop *loop, int fd);
 int lw_loop_accept(struct lw_loop *loop, int fd);
-int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded, bool reading);
+int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded);
 int lw_stream_read(struct lw_loop *loop, int fd, bool on);
 int lw_stream_fast_path(struct lw_loop *loop, int fd, bool on);
 int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64_t size, const int *fds,

@@ -23,6 +23,7 @@
 
 #include <errno.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -385,6 +386,14 @@ struct lw_listener *lw_in_slot(const struct lw_supervisor *supervisor, uint32_t 
 	return slot < supervisor->top ? supervisor->listeners[slot] : NULL;
 }
 
+/* Whether all tasks behind a listener are gone, for good: the thread needn't wake up to find that. */
+static bool is_over(int fd)
+{
+	struct pollfd listener = { .fd = fd, .events = POLLIN };
+
+	return poll(&listener, 1, 0) == 1 && listener.revents == POLLHUP;
+}
+
 static uint32_t free_slot(const struct lw_supervisor *supervisor)
 {
 	uint32_t slot = 0;
@@ -401,6 +410,7 @@ int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bo
 {
 	struct lw_listener *listener = calloc(1, sizeof(*listener));
 	struct epoll_event event = { .events = EPOLLIN };
+	const bool over = is_over(fd);
 	int failed;
 
 	if (!listener)
@@ -414,11 +424,11 @@ int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bo
 	listener->quiet = quiet;
 	listener->tokens = BURST;
 	listener->filled_ms = now_ms();
-	listener->watched = true;
+	listener->watched = !over;
 	event.data.u64 = lw_tag_of(listener);
 	if (listener->slot >= LW_SUPERVISOR_JOBS)
 		failed = -EUSERS;
-	else if (!failed && epoll_ctl(supervisor->epoll, EPOLL_CTL_ADD, fd, &event))
+	else if (!failed && !over && epoll_ctl(supervisor->epoll, EPOLL_CTL_ADD, fd, &event))
 		failed = -errno;
 	if (failed) {
 		lw_leave_purse(supervisor, listener);

@@ -13,7 +13,7 @@
 #define LW_SUPERVISOR_MOST (LW_SUPERVISOR_KINDS + 1)
 
 /* Jobs at once. */
-#define LW_SUPERVISOR_JOBS 4096
+#define LW_SUPERVISOR_JOBS 32768
 
 /* inotify descriptors of a sandbox, and watches of all of them: the kernel's bounds, which a keeper sets. */
 #define LW_WATCH_INSTANCES 8

@@ -81,7 +81,7 @@ static void refuse(struct lw_supervisor *supervisor, const struct lw_listener *l
 }
 
 /* Have the kernel execute the call, by a decision on registers alone: another thread could change the task's memory. */
-static bool let_go_on(struct lw_supervisor *supervisor, const struct lw_listener *listener)
+bool lw_let_go_on(struct lw_supervisor *supervisor, const struct lw_listener *listener)
 {
 	supervisor->response->error = 0;
 	supervisor->response->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
@@ -101,7 +101,7 @@ static void grant_mapping(struct lw_supervisor *supervisor, struct lw_listener *
 	/* Charged before the task goes on, and taken back only if it doesn't. */
 	listener->charged += cost;
 	purse->charged += cost;
-	if (!let_go_on(supervisor, listener)) {
+	if (!lw_let_go_on(supervisor, listener)) {
 		listener->charged -= cost;
 		purse->charged -= cost;
 	}
@@ -146,7 +146,7 @@ static void grant_watch(struct lw_supervisor *supervisor, struct lw_listener *li
 		return;
 	}
 	keep(supervisor, listener, 1, cost);
-	if (!let_go_on(supervisor, listener))
+	if (!lw_let_go_on(supervisor, listener))
 		keep(supervisor, listener, (uint64_t)-1, -cost);
 }
 
@@ -164,7 +164,7 @@ static void grant_inotify(struct lw_supervisor *supervisor, struct lw_listener *
 		refuse(supervisor, listener, ENOMEM);
 		return;
 	}
-	if (!let_go_on(supervisor, listener))
+	if (!lw_let_go_on(supervisor, listener))
 		return;
 	purse->watching = true;
 	supervisor->watchers += first;
@@ -260,7 +260,7 @@ static void grant_protection(struct lw_supervisor *supervisor, const struct lw_l
 		limit.rlim_cur = length < limit.rlim_max - limit.rlim_cur ? limit.rlim_cur + length : limit.rlim_max;
 		prlimit(task, RLIMIT_DATA, &limit, NULL);	/* else the kernel refuses the call, as it would */
 	}
-	let_go_on(supervisor, listener);
+	lw_let_go_on(supervisor, listener);
 }
 
 static bool is_inotify_init(int nr)
@@ -272,7 +272,7 @@ static bool is_inotify_init(int nr)
 	return nr == SYS_inotify_init1;
 }
 
-/* Answer supervisor->request if it asks for such memory, for a watch or for ids; or have the other thread answer. If not, the
+/* Answer supervisor->request if it asks for such memory, a watch, ids or owners; or have the other thread answer. If not, the
  * caller has to refuse the call. */
 bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
@@ -285,7 +285,7 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 		grant_protection(supervisor, listener, call->args[1], (call->args[2] & CODE) == CODE);
 		return true;
 	}
-	if (lw_answer_ids(supervisor, listener))
+	if (lw_answer_ids(supervisor, listener) || lw_answer_owners(supervisor, listener))
 		return true;
 	if (!listener->purse)
 		return false;
@@ -357,6 +357,7 @@ void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listen
 	if (!--purse->users) {
 		supervisor->watches -= purse->watches;
 		supervisor->watchers -= purse->watching;
+		free(purse->owners);
 		free(purse);
 	} else if (purse->users == 1) {
 		supervisor->watches -= purse->others_watches;

@@ -1,9 +1,10 @@
-/* What the files of the supervisor share: supervisor.c, whose head says how it works, supervisor_charges.c, supervisor_ids.c
- * and supervisor_watches.c. */
+/* What the files of the supervisor share: supervisor.c, whose head says how it works, supervisor_charges.c, supervisor_ids.c,
+ * supervisor_owners.c and supervisor_watches.c. */
 #pragma once
 
 #include "supervisor.h"
 
+#include <limits.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -18,6 +19,18 @@ struct lw_refused {
 	uint32_t pid;
 };
 
+/* What an answer is that lets the kernel execute the call. No result of a call is this number. */
+#define LW_GO_ON INT_MAX
+
+/* What is known of a task whose call names a file, and what was opened for it; -1 is nothing. */
+struct lw_asker {
+	const struct seccomp_notif *request;
+	int tgid;
+	unsigned int uid, gid;	/* of its accesses to files */
+	int root, inotify, object;
+	char path[2 * PATH_MAX];
+};
+
 /* What one or several listeners are granted together: memory that no resident set shows, and watches. */
 struct lw_purse {
 	uint64_t limit;
@@ -28,6 +41,7 @@ struct lw_purse {
 	uint32_t queues, others_queues;	/* charged inotify descriptors */
 	bool watching;		/* it is one of the supervisor's `watchers` */
 	int files;		/* the folder of memory files, whose owner closes it; -1 once that has happened */
+	struct lw_owners *owners;	/* NULL: no file was given to anybody */
 };
 
 /* A filter's listener: one job. */
@@ -94,6 +108,16 @@ void lw_return(bool other);
 bool lw_stop_watcher(struct lw_supervisor *supervisor);
 bool lw_ask_later(struct lw_supervisor *supervisor, struct lw_listener *listener);
 bool lw_answer_ids(struct lw_supervisor *supervisor, struct lw_listener *listener);
+bool lw_answer_owners(struct lw_supervisor *supervisor, struct lw_listener *listener);
+bool lw_is_about_owners(const struct seccomp_notif *request);
+int lw_look_at_owner(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request);
+int lw_identify(struct lw_asker *asker);
+int lw_file_of(pid_t task, const char *name, int flags);
+int lw_copy_path(struct lw_asker *asker, uint64_t from, int folder);
+int lw_walk(struct lw_asker *asker, int flags);
+bool lw_still_waits(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request);
+uint64_t lw_faults_so_far(void);
+bool lw_let_go_on(struct lw_supervisor *supervisor, const struct lw_listener *listener);
 bool lw_is_about_ids(const struct seccomp_notif *request);
 int lw_tell_ids(const struct seccomp_notif *request, int mem);
 void lw_charge_pages(struct lw_listener *listener, uint64_t pages);

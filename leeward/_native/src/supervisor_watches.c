@@ -1,7 +1,7 @@
 /* Watches of files: inotify for jobs, on files of writable mounts of their own view. And the thread for what may wait.
  *
  * Runs in:  the daemon; `answer_later` on a thread of its own, since a path's walk may wait for a disk, and the closing of an
- *           inotify descriptor for the kernel. docs/decisions/0174 has the reasons. It writes ids as well (supervisor_ids.c).
+ *           inotify descriptor for the kernel. docs/decisions/0174 has the reasons. Ids and owners are its matter as well (supervisor_ids.c, supervisor_owners.c).
  *
  * Theory of operation. A new inotify descriptor is the job's own: its call continues, by a decision on registers alone, so
  * that the kernel counts descriptor and events for the job. How many a sandbox may have, and how many watches, bounds the
@@ -64,22 +64,13 @@
 #define READ_ONLY 0x01
 #define FLAGS_ARE_SET 0x20
 
-/* What is known of a task that asks, and what was opened for it. */
-struct asker {
-	const struct seccomp_notif *request;
-	int tgid;
-	unsigned int uid, gid;	/* of its accesses to files */
-	int root, inotify, object;
-	char path[2 * PATH_MAX];
-};
-
 /* The answer to a job where a call of ours failed: that we have no room is no decision about the job. */
 static int failed_here(void)
 {
 	return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? -ENOMEM : -EACCES;
 }
 
-static int file_of(pid_t task, const char *name, int flags)
+int lw_file_of(pid_t task, const char *name, int flags)
 {
 	char path[64];
 	int fd;
@@ -90,9 +81,9 @@ static int file_of(pid_t task, const char *name, int flags)
 }
 
 /* Process, user and group. A task's name in this text has no newline, so that it can't be taken for another line. */
-static int identify(struct asker *asker)
+int lw_identify(struct lw_asker *asker)
 {
-	int fd = file_of((pid_t)asker->request->pid, "status", O_RDONLY);
+	int fd = lw_file_of((pid_t)asker->request->pid, "status", O_RDONLY);
 	const char *tgid, *uid, *gid;
 	char text[PAGE];
 	ssize_t got;
@@ -110,11 +101,10 @@ static int identify(struct asker *asker)
 		sscanf(gid, "\nGid: %*u %*u %*u %u", &asker->gid) == 1 ? 0 : -EACCES;
 }
 
-/* Copy the path from the task's memory, behind its working directory if it is relative. The kernel copies up to the first
- * page that isn't there. */
-static int copy_path(struct asker *asker)
+/* Copy the path at `from` in the task's memory, behind the folder if it is relative: a descriptor of the task's, or AT_FDCWD.
+ * The kernel copies up to the first page that isn't there. Returns 0 or -errno; -ENOENT for an empty path alone. */
+int lw_copy_path(struct lw_asker *asker, uint64_t from, int at)
 {
-	const uint64_t from = asker->request->data.args[1];
 	const size_t first = PAGE - from % PAGE;
 	char path[PATH_MAX];
 	struct iovec into = { path, sizeof(path) };
@@ -131,7 +121,10 @@ static int copy_path(struct asker *asker)
 	if (!*path)
 		return -ENOENT;
 	if (*path != '/') {
-		snprintf(link, sizeof(link), "/proc/%u/cwd", asker->request->pid);
+		if (at == AT_FDCWD)
+			snprintf(link, sizeof(link), "/proc/%u/cwd", asker->request->pid);
+		else
+			snprintf(link, sizeof(link), "/proc/%u/fd/%d", asker->request->pid, at);
 		folder = readlink(link, asker->path, PATH_MAX - 1);
 		if (folder < 0)
 			return -EACCES;
@@ -175,7 +168,7 @@ static void let_go(int fd)
 
 /* Whether the descriptor is one of inotify's, so that a copy of another is taken only if it changes meanwhile. Where the files
  * of /proc are root's, because the task isn't dumpable, the copy alone tells. */
-static int check_inotify(const struct asker *asker)
+static int check_inotify(const struct lw_asker *asker)
 {
 	char path[64], text[64];
 	ssize_t got;
@@ -188,7 +181,7 @@ static int check_inotify(const struct asker *asker)
 	return strcmp(text, "anon_inode:inotify") ? -EINVAL : 0;
 }
 
-static int take_inotify(struct asker *asker)
+static int take_inotify(struct lw_asker *asker)
 {
 	int failed = check_inotify(asker);
 	int pidfd = failed ? -1 : (int)syscall(SYS_pidfd_open, asker->tgid, 0);
@@ -205,13 +198,11 @@ static int take_inotify(struct asker *asker)
 }
 
 /* Walk to the object as the task would: in its root, by its ids, but through no link of /proc, which would be ours. */
-static int walk(struct asker *asker)
+int lw_walk(struct lw_asker *asker, int flags)
 {
-	const uint32_t mask = (uint32_t)asker->request->data.args[2];
 	const struct {
 		uint64_t flags, mode, resolve;
-	} how = { (uint64_t)(O_PATH | O_CLOEXEC | (mask & IN_DONT_FOLLOW ? O_NOFOLLOW : 0) |
-			     (mask & IN_ONLYDIR ? O_DIRECTORY : 0)), 0, IN_ROOT | NO_MAGICLINKS };
+	} how = { (uint64_t)(O_PATH | O_CLOEXEC | flags), 0, IN_ROOT | NO_MAGICLINKS };
 
 	for (int tries = 0; tries < TRIES; tries++) {
 		asker->object = (int)syscall(SYS_openat2, asker->root, asker->path, &how, sizeof(how));
@@ -236,11 +227,11 @@ static bool is_own(int object)
 }
 
 /* Walk, judge and add. Returns the watch, or -errno. */
-static int add(struct asker *asker)
+static int add(struct lw_asker *asker)
 {
 	const uint32_t mask = (uint32_t)asker->request->data.args[2];
 	char link[64];
-	int watch = walk(asker);
+	int watch = lw_walk(asker, (mask & IN_DONT_FOLLOW ? O_NOFOLLOW : 0) | (mask & IN_ONLYDIR ? O_DIRECTORY : 0));
 
 	if (watch)
 		return watch;
@@ -260,26 +251,33 @@ static struct lw_listener *waiting(const struct lw_supervisor *supervisor, uint6
 	return listener && listener->fd >= 0 && !ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) ? listener : NULL;
 }
 
+/* Whether what was opened of the task was its own: its number isn't another's by now. */
+bool lw_still_waits(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request)
+{
+	bool still;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	still = waiting(supervisor, tag, request);
+	pthread_mutex_unlock(&supervisor->mutex);
+	return still;
+}
+
 static int watch_for_task(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request)
 {
-	struct asker asker = { .request = request, .root = -1, .inotify = -1, .object = -1 };
+	struct lw_asker asker = { .request = request, .root = -1, .inotify = -1, .object = -1 };
 	bool other;
-	int result = identify(&asker);
+	int result = lw_identify(&asker);
 
 	if (!result)
-		result = copy_path(&asker);
+		result = lw_copy_path(&asker, request->data.args[1], AT_FDCWD);
 	if (!result)
 		result = take_inotify(&asker);
 	if (!result) {
-		asker.root = file_of((pid_t)request->pid, "root", O_PATH | O_DIRECTORY);
+		asker.root = lw_file_of((pid_t)request->pid, "root", O_PATH | O_DIRECTORY);
 		result = asker.root < 0 ? asker.root : 0;
 	}
-	if (!result) {
-		/* All of it was this task's, if its number isn't another's by now. */
-		pthread_mutex_lock(&supervisor->mutex);
-		result = waiting(supervisor, tag, request) ? 0 : -EACCES;
-		pthread_mutex_unlock(&supervisor->mutex);
-	}
+	if (!result)
+		result = lw_still_waits(supervisor, tag, request) ? 0 : -EACCES;
 	if (!result) {
 		other = lw_become(asker.uid, asker.gid);
 		result = add(&asker);
@@ -293,7 +291,7 @@ static int watch_for_task(struct lw_supervisor *supervisor, uint64_t tag, const 
 	return result;
 }
 
-static uint64_t faults_so_far(void)
+uint64_t lw_faults_so_far(void)
 {
 	struct rusage own;
 
@@ -305,23 +303,21 @@ static uint64_t faults_so_far(void)
  * thread. The watch, where no cgroup counts memory, goes by faults of the task's: so these pages are charged. */
 static int tell_ids(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request)
 {
-	int mem = file_of((pid_t)request->pid, "mem", O_WRONLY), result = mem < 0 ? mem : -EACCES;
+	int mem = lw_file_of((pid_t)request->pid, "mem", O_WRONLY), result = mem < 0 ? mem : -EACCES;
 	struct lw_listener *listener;
 	uint64_t before;
 
 	if (mem < 0)
 		return result;
-	pthread_mutex_lock(&supervisor->mutex);
-	if (waiting(supervisor, tag, request))	/* then the memory is this task's, whose number wasn't another's yet */
+	if (lw_still_waits(supervisor, tag, request))
 		result = 0;
-	pthread_mutex_unlock(&supervisor->mutex);
 	if (!result) {
-		before = faults_so_far();
+		before = lw_faults_so_far();
 		result = lw_tell_ids(request, mem);
 		pthread_mutex_lock(&supervisor->mutex);
 		listener = lw_tagged(supervisor, tag);
 		if (listener)
-			lw_charge_pages(listener, faults_so_far() - before);
+			lw_charge_pages(listener, lw_faults_so_far() - before);
 		pthread_mutex_unlock(&supervisor->mutex);
 	}
 	close(mem);
@@ -347,7 +343,8 @@ static void tell_task(struct lw_supervisor *supervisor, uint64_t tag, const stru
 		memset(response, 0, supervisor->response_size);
 		response->id = request->id;
 		response->error = result < 0 ? result : 0;
-		response->val = result < 0 ? 0 : result;
+		response->val = result < 0 || result == LW_GO_ON ? 0 : result;
+		response->flags = result == LW_GO_ON ? SECCOMP_USER_NOTIF_FLAG_CONTINUE : 0;
 		while (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, response) && errno == EINTR)
 			;
 		if (result == -EACCES) {
@@ -386,6 +383,7 @@ static void *answer_later(void *argument)
 		pthread_mutex_unlock(&supervisor->mutex);
 		began = spent_us();
 		result = lw_is_about_ids(&request) ? tell_ids(supervisor, tag, &request)
+			: lw_is_about_owners(&request) ? lw_look_at_owner(supervisor, tag, &request)
 			: watch_for_task(supervisor, tag, &request);
 		pthread_mutex_lock(&supervisor->mutex);
 		tell_task(supervisor, tag, &request, result, spent_us() - began);

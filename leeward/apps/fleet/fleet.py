@@ -308,12 +308,13 @@ class FleetSandbox(Sandbox):
             raise RequestRejected(NO_FOLDERS)
         return self._connections.open(fields)[0]
 
-    def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
+    def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions,
+                 seconds: float | None = None) -> Result:
         fields = {"sandbox": self._named(), **sandbox_calls.code_fields(code, options)}
         fields |= {"kernel": kernel} if kernel else {}
         arrivals = arrivals_of(options)
         served = awaited_by(options, arrivals)
-        return arrived(sandbox_calls.result(self._connections.call("sandbox_execute", fields, functions=served)), arrivals)
+        return arrived(sandbox_calls.result(self._connections.call("sandbox_execute", fields, seconds, served)), arrivals)
 
 
 class FleetSession:

@@ -36,8 +36,10 @@ _KINDS: Mapping[type, str] = {str: "text", float: "a number", int: "a whole numb
 
 #: Bytes of all bodies of a tenant together: so many times those of one.
 BODIES = 4
-#: Bytes of a body of JSON, at most; seconds in which a piece of a body has to come.
-MOST_JSON, PIECE_S = 1 << 20, 30.0
+#: Bytes of a body of JSON, at most; seconds in which a piece of a body has to come, and bytes that come in one at least.
+MOST_JSON, PIECE_S, LEAST_RATE = 1 << 20, 30.0, 500
+#: The most bytes of a stream of input.
+ENDLESS = 1 << 40
 #: Values in JSON, at most.
 MOST_VALUES = 50_000
 #: A string in JSON. Its end may be missing, so that none of its quotes begins another search.
@@ -88,6 +90,8 @@ class Use:
     allowance: float = 0.0  # calls that may come now
     since: float = 0.0  # time.monotonic() of that figure
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # of the calls
+    working: asyncio.Lock = field(default_factory=asyncio.Lock)  # has who works in the tenant's turn
+    rests: float = 0.0  # until this time.perf_counter()
     is_revoked: bool = False
     calls: Counter[int] = field(default_factory=Counter)  # by status
     seconds: float = 0.0
@@ -117,6 +121,21 @@ def _spent(use: Use, tenant: ServeTenant) -> bool:
     return True
 
 
+async def in_turn(use: Use, work: Callable[..., T], *given: Any) -> T:
+    """
+    The result of *work*, which holds up the loop: a tenant's one at a time, each after a rest as long as the last one, in
+    which others' calls go on.
+    """
+    async with use.working:
+        await asyncio.sleep(max(0.0, use.rests - time.perf_counter()))
+        began = time.perf_counter()
+        try:
+            return work(*given)
+        finally:
+            now = time.perf_counter()
+            use.rests = now + (now - began)
+
+
 @contextmanager
 def admitted(use: Use, tenant: ServeTenant) -> Iterator[None]:
     """Count a call of a tenant while the block runs; ServeProblem if it has too many."""
@@ -134,17 +153,22 @@ def admitted(use: Use, tenant: ServeTenant) -> Iterator[None]:
 
 
 async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
-    """The pieces of a body as they come; ServeProblem if it has more than *most* bytes, or comes too slowly."""
+    """
+    The pieces of a body as they come; ServeProblem if it has more than *most* bytes, or comes too slowly: no piece within
+    PIECE_S, or all of it so much later than LEAST_RATE bytes a second. A stream of input may go on for days.
+    """
     said = request.headers.get("content-length", "0")
     if not said.isascii() or not said.isdigit() or int(said[:20]) > most:
         raise too_large(most)
-    size, more = 0, True
+    size, more, now = 0, True, asyncio.get_running_loop().time
+    began = now()
     while more:
+        until = now() if most == ENDLESS else min(now(), began + size / LEAST_RATE)
         try:
-            async with asyncio.timeout(PIECE_S):
+            async with asyncio.timeout_at(until + PIECE_S):
                 message = await request.receive()
         except TimeoutError:
-            raise ServeProblem(408, f"nothing of the body came for {PIECE_S:g} seconds") from None
+            raise ServeProblem(408, f"the body came too slowly: {LEAST_RATE} bytes a second are the least") from None
         if message["type"] == "http.disconnect":
             raise ClientGone
         piece, more = message.get("body", b""), message.get("more_body", False)
@@ -372,7 +396,7 @@ class ServeEndpoint:
                 await self._refuse(unknown_token(), scope, receive, send_once)
         except Exception as error:
             problem = problem_of(error)
-            if problem.status == 500 or told.status:
+            if problem.status == 500:
                 _log.error("%s failed: %s", self._name, told_with_place(error))
             if not told.status:  # else the server closes the connection, since the answer has no end
                 await self._refuse(problem, scope, receive, send_once)

@@ -45,7 +45,7 @@ from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b.boxes import OpenBox, own_metadata, template_of, woken
 from leeward.apps.serve.e2b.control import ControlFace, begun, egress_of, seconds_of, state_of, when
 from leeward.apps.serve.e2b.envd import MOST_FORM, EnvdFace, form_of
-from leeward.apps.serve.e2b.filesystem import below
+from leeward.apps.serve.e2b.filesystem import below, rows_of
 from leeward.apps.serve.problems import ServeProblem, bad, missing, too_large
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_process import AsyncProcess
@@ -510,8 +510,12 @@ async def _search(call: ServeCall, box: OpenBox) -> Response:
 
 async def _list(call: ServeCall, box: OpenBox) -> Response:
     query = call.request.query_params
-    found = await below(box, await box.path(query.get("path", "")), _number(query, "depth", 1, least=0))
-    return JSONResponse([_file(path, info) for path, info in found])
+    found = await below(call.use, box, await box.path(query.get("path", "")), _number(query, "depth", 1, least=0))
+
+    def written(some: list[tuple[str, FileInfo]]) -> list[str]:
+        return [json.dumps(_file(path, info)) for path, info in some]
+
+    return Response(f"[{','.join(await rows_of(call.use, found, written))}]", media_type="application/json")
 
 
 async def _replace(call: ServeCall, box: OpenBox) -> Response:

@@ -11,17 +11,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import codecs
 import json
 import posixpath
 import re
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
-from leeward.apps.serve.calls import AnswerStream, ServeCall, routed, taken
+from leeward.apps.serve.calls import AnswerStream, ServeCall, Use, in_turn, routed, taken
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.problems import ServeProblem, problem_of
 from leeward.apps.serve.repeats import Repeats
@@ -37,8 +38,8 @@ RUN_S, CELLS_S = 10.0, 45.0
 MOST_CELLS, MOST_FILES = 256, 256
 #: Lines of a traceback, at most; the last one has the rest.
 MOST_LINES = 1000
-#: Bytes of a request, which is read as a whole; of an answer; of an answer's files in one piece: at most.
-MOST_REQUEST, MOST_ANSWER, PIECE = 16 << 20, 16 << 20, 3 << 18
+#: Bytes of a request, which is read as a whole; of an answer; of an answer in one piece: at most.
+MOST_REQUEST, MOST_ANSWER, PIECE = 16 << 20, 16 << 20, 3 << 15
 #: Seconds that a sandbox or a job may take beside the program's own time.
 _BESIDE_S = 10.0
 #: The profile of sandboxes for other languages, which need more processes than a job has.
@@ -85,7 +86,7 @@ class RunCodeFace:
             raise late() from None
         except (RequestRejected, DaemonError) as error:
             row = {"status": "SandboxError", "message": problem_of(error).message}
-        return answer({"message": "", **empty, "executor_pod_name": None, "files": {}, **row})
+        return answer(call.use, {"message": "", **empty, "executor_pod_name": None, "files": {}, **row})
 
     # --- a program ------------------------------------------------------------------
 
@@ -240,7 +241,7 @@ def ran(result: Result) -> Row:
     late_, lost = result.outcome is Outcome.TIMED_OUT, result.outcome is Outcome.INTERNAL
     return {"status": "TimeLimitExceeded" if late_ else "Error" if lost else "Finished", "execution_time": result.duration,
             "cpu_time": result.cpu_time, "return_code": None if late_ or lost else result.exit_code,
-            "stdout": result.stdout_text, "stderr": result.stderr_text}
+            "stdout": said(result.stdout), "stderr": said(result.stderr)}
 
 
 def cell_row(result: Result) -> Row:
@@ -249,7 +250,7 @@ def cell_row(result: Result) -> Row:
         {"ename": error.type, "evalue": error.message, "traceback": lines_of(error.traceback)}]
     shown = [{kind: encoded(data) if isinstance(data, bytes) else data for kind, data in each.items()}
              for each in result.results]
-    return {"stdout": result.stdout_text, "stderr": result.stderr_text, "display": shown, "error": errors}
+    return {"stdout": said(result.stdout), "stderr": said(result.stderr), "display": shown, "error": errors}
 
 
 def lines_of(text: str) -> list[str]:
@@ -286,24 +287,65 @@ def too_many_files() -> ServeProblem:
     return ServeProblem(422, f"the files to fetch have more than {MOST_ANSWER} bytes together")
 
 
-def answer(row: Row) -> Response | AnswerStream:
-    """A row as JSON, its files in base64; in pieces if they are large, so that no other call waits for one of them."""
+class Said(bytes):
+    """Output, which is text in an answer."""
+
+
+def said(output: bytes) -> str | Said:
+    """Text; what is much is made one piece by piece, when it is sent."""
+    return Said(output) if len(output) > PIECE else output.decode("utf-8", "replace")
+
+
+def answer(use: Use, row: Row) -> Response | AnswerStream:
+    """A row as JSON, its files in base64; in pieces if it is large, so that no other call waits for one of them."""
     files: Mapping[str, bytes] = row["files"]
-    size = sum(map(len, files.values()))
-    if size > MOST_ANSWER:
+    if sum(map(len, files.values())) > MOST_ANSWER:
         raise too_many_files()
-    if size <= PIECE:
-        return JSONResponse({**row, "files": {name: encoded(data) for name, data in files.items()}})
+    if "cells" not in row:
+        with suppress(TypeError):  # there are bytes in it
+            return JSONResponse(row)
+    parts = json_pieces(row)
+    begin = taken_of(parts)
+    if len(begin) <= PIECE:
+        return Response(begin, media_type="application/json")
 
     async def pieces() -> AsyncGenerator[bytes, None]:
-        rest = {name: value for name, value in row.items() if name != "files"}
-        yield json.dumps(rest).encode()[:-1] + b', "files": {'
-        for number, (name, data) in enumerate(files.items()):
-            yield (", " if number else "").encode() + json.dumps(name).encode() + b': "'
-            for at in range(0, len(data), PIECE):
-                yield base64.b64encode(data[at:at + PIECE])
-                await asyncio.sleep(0)
-            yield b'"'
-        yield b"}}"
+        piece = begin
+        while piece:
+            yield piece
+            piece = await in_turn(use, taken_of, parts)
 
     return AnswerStream(pieces(), "application/json")
+
+
+def taken_of(parts: Iterator[str]) -> bytes:
+    """The next ones of *parts*, PIECE of them or little more."""
+    found, size = list[str](), 0
+    while size <= PIECE and (part := next(parts, "")):
+        found.append(part)
+        size += len(part)
+    return "".join(found).encode()
+
+
+def json_pieces(value: object) -> Iterator[str]:
+    """A value as JSON, each piece of which is made quickly; bytes in it are base64, but for what was said."""
+    if isinstance(value, Mapping):
+        for number, (name, each) in enumerate(value.items()):
+            yield f"{', ' if number else '{'}{json.dumps(name)}: "
+            yield from json_pieces(each)
+        yield "}" if value else "{}"
+    elif isinstance(value, list) and len(value) > 0:
+        for number, each in enumerate(value):
+            yield ", " if number else "["
+            yield from json_pieces(each)
+        yield "]"
+    elif isinstance(value, (bytes, str)) and len(value) > PIECE:
+        text = codecs.getincrementaldecoder("utf-8")("replace")
+        yield '"'
+        for at in range(0, len(value), PIECE):
+            piece = value[at:at + PIECE]
+            yield (json.dumps(piece)[1:-1] if isinstance(piece, str) else encoded(piece) if not isinstance(value, Said)
+                   else json.dumps(text.decode(piece))[1:-1])
+        yield f'{json.dumps(text.decode(b"", final=True))[1:-1]}"'
+    else:
+        yield f'"{encoded(value)}"' if isinstance(value, bytes) else json.dumps(value)

@@ -3,7 +3,7 @@ The process: the application of the faces that were asked for, its listener, and
 
 Holds:     beyond loopback it listens only with tokens, and with TLS, its own or that of a proxy in front. Of a proxy
            nothing is believed but that: no header of it is read.
-Bounds:    connections, and the seconds until the first head of one is complete; calls have those of `calls`.
+Bounds:    connections have those of `connections`, calls those of `calls`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Literal
 
-import h11
 import uvicorn
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from leeward.apps.serve.calls import CALLS, CONNECTION, Use
+from leeward.apps.serve.calls import CALLS
+from leeward.apps.serve.connections import CallerConnection, DoorConnection
 from leeward.apps.serve.door import Door, DoorOptions
 from leeward.apps.serve.gate import HostGate, form, is_loopback
 from leeward.apps.serve.metrics import exporting
@@ -46,18 +45,10 @@ FACES = {"run-code": "leeward.apps.serve.run_code", "e2b": "leeward.apps.serve.e
 #: Those with WebSockets.
 WITH_SOCKETS = frozenset({"ports", "leeward", "jupyter"})
 
-#: Descriptors that aren't callers' connections.
-MOST_OWN = 768
-#: Connections at once, seconds until the first head has to be complete, and without a request: at most.
-MOST_CONNECTIONS, HEAD_S, IDLE_S = 8192, 15.0, 120
 #: Lines of the log, and the seconds in which there may be so many.
 MOST_RECORDS, WINDOW_S = 50, 60.0
 #: Seconds that calls have to end when the server stops, and what is to be ended then.
 STOP_S = 5
-#: Seconds in which the client of a WebSocket that ends has to read what was written.
-LAST_S = 10.0
-#: Bytes of an answer that wait for more of it, at most.
-GATHERED = 1 << 16
 
 _log = logging.getLogger("leeward.serve")
 
@@ -110,115 +101,6 @@ class RouteTable:
         except HTTPException as error:
             problem = ServeProblem(error.status_code, "there is no such route; `leeward serve` names the faces that are on")
             await form(problem)(scope, receive, send)
-
-
-def most_connections() -> int:
-    """MOST_CONNECTIONS, or what the limit on descriptors leaves beside the server's own and those to sandboxes."""
-    return min(MOST_CONNECTIONS, max(64, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - MOST_OWN))
-
-
-class GatheredTransport:
-    """Sends in one piece what is written in one iteration of the loop: uvicorn writes an answer's head by itself."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self.whole, self._loop = transport, loop
-        self._held = bytearray()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.whole, name)
-
-    def write(self, data: bytes) -> None:
-        if not self._held and data:
-            self._loop.call_soon(self.flush)
-        self._held += data
-        if len(self._held) > GATHERED:  # the transport has to tell when it is too much
-            self.flush()
-
-    def flush(self) -> None:
-        if self._held:
-            data, self._held = self._held, bytearray()
-            self.whole.write(data)
-
-    def close(self) -> None:
-        self.flush()
-        self.whole.close()
-
-
-class EndingTransport:
-    """Closes in LAST_S seconds, whatever its client reads: else what nobody reads would keep the connection for ever."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self.whole, self._loop = transport, loop
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.whole, name)
-
-    def close(self) -> None:
-        if not self.whole.is_closing():
-            self._loop.call_later(LAST_S, self.whole.abort)
-            self.whole.close()
-
-
-class DoorProtocol(H11Protocol):
-    """A connection within the bounds."""
-
-    _late: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        if len(self.connections) >= most_connections():
-            transport.abort()
-            return
-        self._gathered = GatheredTransport(transport, self.loop)
-        super().connection_made(self._gathered)  # type: ignore[arg-type]  # as far as it is used
-        self._late = self.loop.call_later(HEAD_S, self._end_if_late)
-
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        if self._late is not None:
-            self._late.cancel()  # the head is complete, and this protocol hears no more
-        self._gathered.flush()
-        self.transport = EndingTransport(self._gathered.whole, self.loop)  # type: ignore[assignment]  # as above
-        super().handle_websocket_upgrade(event)
-
-    def _end_if_late(self) -> None:
-        if getattr(self, "cycle", None) is None:  # h11_impl sets it at the first request
-            self.transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        if self._late is not None:
-            super().data_received(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            super().connection_lost(exc)
-
-
-class CountedProtocol(DoorProtocol):
-    """A connection of a caller's own, which its tenant's quota counts."""
-
-    use: Use | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        app = self.app
-
-        async def with_connection(scope: Scope, receive: Receive, send: Send) -> None:
-            await app({**scope, CONNECTION: self}, receive, send)
-
-        self.app = with_connection
-        super().connection_made(transport)
-
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        self._leave()  # a WebSocket counts by itself
-        super().handle_websocket_upgrade(event)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._leave()
-        super().connection_lost(exc)
-
-    def _leave(self) -> None:
-        if self.use is not None:
-            self.use.connections -= 1
-            self.use = None
 
 
 def sockets_of(faces: Sequence[str]) -> type[asyncio.Protocol] | Literal["none"]:
@@ -364,9 +246,9 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
         door = Door(tokens, replace(options.door, domain=domain))
         app = application(door, options.faces, [host, *options.names], options.origins)
         config = uvicorn.Config(
-            app, http=DoorProtocol if options.behind_proxy else CountedProtocol, ws=sockets_of(options.faces),
+            app, http=DoorConnection if options.behind_proxy else CallerConnection, ws=sockets_of(options.faces),
             ws_max_size=MOST_MESSAGE, ws_per_message_deflate=False, lifespan="off", log_config=None, access_log=False,
-            server_header=False, date_header=False, proxy_headers=False, timeout_keep_alive=IDLE_S,
+            server_header=False, date_header=False, proxy_headers=False,
             timeout_graceful_shutdown=STOP_S, ssl_certfile=options.tls_cert, ssl_keyfile=options.tls_key)
         if options.tls_cert:
             try:

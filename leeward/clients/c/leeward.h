@@ -687,7 +687,7 @@ LEEWARD_API int64_t leeward_kernel_begin(leeward_sandbox *sandbox, const char *s
 /* Make in a sandbox what another one of this user's has in its writable folders, with modes, times, links and holes.
  *
  * Args:
- *	source: the id of the other one. Neither may show folders of the host, or have a home or an image.
+ *	source: the id of the other one. Neither may show folders of the host or have a home; an image has to be the same.
  * Returns: the number of entries; or a negative leeward_error.
  * Errors: LEEWARD_REJECTED: they don't fit, or one is there already, and some may have been made; LEEWARD_SANDBOX_OVER;
  *	else as leeward_kernel_open. */

@@ -21,7 +21,7 @@ from typing import Any
 from leeward.base.points import point
 
 #: What an exception can have cost: the `costs` of a holder. "nothing": no holder had to be ended.
-COSTS = ("job", "session", "worker", "zygote", "broker", "shard", "connection", "nothing")
+COSTS = ("job", "session", "worker", "zygote", "broker", "connection", "nothing")
 
 #: Seconds in which one callback's exceptions are logged once; the next line has their number.
 TELL_S = 10.0

@@ -59,9 +59,9 @@ class NativeReactor(Reactor):
         self._loop.accept(listener.fileno())
         self._listeners[listener.fileno()] = met, failed
 
-    def stream(self, sock: socket.socket, receiver: Connection, reading: bool = True) -> Stream:
+    def stream(self, sock: socket.socket, receiver: Connection) -> Stream:
         number = next(self._numbers)
-        self._loop.stream(sock.fileno(), number, guarded=closing.guarded(sock), reading=reading)
+        self._loop.stream(sock.fileno(), number, guarded=closing.guarded(sock))
         made = self._streams[sock.fileno()] = NativeStream(self, self._loop, sock.fileno(), number, receiver)
         return made
 

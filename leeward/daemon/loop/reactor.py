@@ -97,11 +97,11 @@ class ReferenceStream:
 
     costs = "connection"
 
-    def __init__(self, reactor: Reactor, sock: socket.socket, receiver: Connection, reading: bool = True) -> None:
+    def __init__(self, reactor: Reactor, sock: socket.socket, receiver: Connection) -> None:
         self._reactor, self._sock, self._receiver = reactor, sock, receiver
         self.fd, self.broken = sock.fileno(), receiver.broken
-        self._reading, self._waits, self._open = reading, False, True
-        self._events = READ if reading else 0
+        self._reading, self._waits, self._open = True, False, True
+        self._events = READ
         self._guarded = closing.guarded(sock)
         reactor.watch(self.fd, self._events, self._ready)
 
@@ -319,9 +319,9 @@ class Reactor:
                 self.closer.close(sock)  # nobody serves this client
             self.barrier.caught(met, error)
 
-    def stream(self, sock: socket.socket, receiver: Connection, reading: bool = True) -> Stream:
-        """Pass the bytes of *sock*, non-blocking and the caller's, to *receiver*; from the start if *reading*."""
-        return ReferenceStream(self, sock, receiver, reading)
+    def stream(self, sock: socket.socket, receiver: Connection) -> Stream:
+        """Pass the bytes of *sock*, non-blocking and the caller's, to *receiver*."""
+        return ReferenceStream(self, sock, receiver)
 
     def at(self, when: float, call: Callable[[], None]) -> Timer:
         timer = Timer(when, call, self._cancelled)

@@ -269,7 +269,7 @@ class Admission:
         self.closed = False  # the daemon is draining: nobody is admitted any more
         self.refused = 0  # the number of jobs that were refused
         self.broken = pool.broken
-        self.shedding = Shedding(reactor, backlog, lambda: workforce.fast_path)
+        self.shedding = Shedding(reactor, backlog, lambda: workforce.open_path)
         ledger.wake, ledger.forget_connection = self.serve, self.shedding.forget
 
     def admit(self, user: int, memory: int, now: float) -> None:

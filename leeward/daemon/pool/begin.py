@@ -122,7 +122,6 @@ class Settings:
     pinned: bool = False
     egress: Policy | None = None  # the policy of the jobs; None for no network, and no sockets except Unix sockets
     session_grace: float = 2.0
-    shards: int = 1  # the processes of which the engine's is one
     layout_jobs: int = 0
     layout_time: float = 0.0
     fresh_layout: bool = False
@@ -211,7 +210,7 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, fixed
                            memory_counted=memory_counted, landlocked=landlock.probe() > 0,
                            machine=replace(machine, processors=1) if settings.pinned else machine, fixed=fixed,
                            configured=interpreter.configured(), term=interpreter.term(),
-                           polls=not watching.watchers(settings.shards).most,
+                           polls=not watching.watchers().most,
                            loopback=settings.loopback, terminal=settings.terminal, node=interpreter.node(),
                            **ways_out)
     if settings.profile == profiles.SHELL:

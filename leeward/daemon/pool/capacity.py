@@ -141,11 +141,13 @@ class Capacity:
 
     def _look(self) -> bool:
         """Let jobs start, and workers be made for those that wait; whether to look again."""
-        self._refresh()
         waiting = len(self._pool.queue)
+        jobs = waiting > self._pool.queue.takers  # sessions and sandboxes don't ask what is left
+        if jobs:
+            self._refresh()
         if waiting:
             self._pool.admission.serve()
-            if self._left > 0 and self.jobs >= self._pool.workforce.own:
+            if jobs and self._left > 0 and self.jobs >= self._pool.workforce.own:
                 ahead = AHEAD if self.computing < self._bound else STANDBY
                 self._pool.workforce.grow(self.jobs + min(waiting, ahead))
         return waiting > 0

@@ -34,26 +34,25 @@ class Confinement:
 
 
 def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0, further: int = 0,
-           first: int = 0, jobs: int = 0) -> Confinement:
+           jobs: int = 0, number: int = 0) -> Confinement:
     """
-    Decide the confinement of a daemon's first pool, whose workers have slots from *first* on, with *room* workers
-    wanted for sessions or *jobs* for jobs, and *further* for other pools; Unsupported, with its cure, if a layer can't
-    be set.
+    Decide the confinement of a daemon's first pool, with *room* workers wanted for sessions or *jobs* for jobs, and
+    *further* for other pools, of daemon *number* of root's; Unsupported, with its cure, if a layer can't be set.
     """
     first_id = -1
     if os.geteuid() == 0:
         with open("/proc/self/uid_map") as users, open("/proc/self/gid_map") as groups:
             maps = [users.read(), groups.read()]
-        least = first + settings.pool_size + SURPLUS
+        least = settings.pool_size + SURPLUS
         for asked in ((room, further, jobs), (room, further, min(jobs, room)), (room, 0, min(jobs, room))):
             try:
-                first_id = first_worker_id(maps, least + max(asked[0], asked[2]) + asked[1])
+                first_id = first_worker_id(maps, least + max(asked[0], asked[2]) + asked[1], number)
                 room, further, jobs = asked
                 break
             except Unsupported:  # a container with few ids
                 continue
         else:
-            first_id, room, further, jobs = first_worker_id(maps, least), 0, 0, 0
+            first_id, room, further, jobs = first_worker_id(maps, least, number), 0, 0, 0
     return confine(settings, spec, driver, first_id, room, further, jobs)
 
 
@@ -70,12 +69,16 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
                      arch=arch, loopback=sockets, host=host, shared=shared, root=spec.plays_root)
     program = chosen(terminal=spec.view.terminals > 0)
     on_terminal = chosen(terminal=True) if settings.sandboxes else None
+    if spec.view.root is not None and spec.view.root.owners:
+        from leeward.isolation.seccomp.widen_owners import with_owners  # few daemons have such a profile
+
+        program, on_terminal = with_owners(program, arch), on_terminal and with_owners(on_terminal, arch)
     plan = WorkerPlan(
         uid=spec.uid, gid=spec.gid, hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
         rlimits=rlimits.plan(settings.limits, settings.ceilings), landlock=rules, seccomp=program.insns,
         init_seccomp=filters.init_program(arch), watched=not driver.memory_counted, enterable=settings.sandboxes,
         terminal_seccomp=b"" if on_terminal is None else on_terminal.insns, rehearse=settings.rehearse,
-        warm=settings.warming is not None, bounds_watches=watching.watchers(settings.shards).most > 0, loopback=sockets,
+        warm=settings.warming is not None, bounds_watches=watching.watchers().most > 0, loopback=sockets,
         egress=way_out, low_ports=spec.plays_root and spec.loopback and way_out is None,
     )
     layers: dict[str, dict[str, object]] = {

@@ -8,11 +8,13 @@ The first branch, `main`, serves jobs that name no profile, environment or polic
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.base.dataclass import replace
+from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.pool.begin import NO_BOUNDS, NOT_BEYOND, SURPLUS, Bootstrap, Settings, begin
 from leeward.daemon.pool.branches import Branch, Branches
@@ -23,6 +25,7 @@ from leeward.daemon.pool.ways_out import Exits
 from leeward.daemon.pool.zygotes import EventLog
 from leeward.daemon.run.report import Report
 from leeward.daemon.supervisor import Supervisor
+from leeward.daemon.worker.idmaps import claim_number
 from leeward.daemon.worker.opener import Opener
 from leeward.daemon.worker.orphans import reap_orphans
 from leeward.daemon.worker.worker import Worker
@@ -61,7 +64,7 @@ class Engine:
         if watcher is not None:
             reactor.barrier.count = watcher.callback_failed
         self.surplus, self.room, self.further, self.bounds, self.beyond = SURPLUS, 0, 0, NO_BOUNDS, NOT_BEYOND
-        self.first = 0  # the first slot of `main`'s workers; other processes of the daemon use other slots
+        self._claim = -1  # holds this daemon's number among those of root
         self.pool_idle = 300.0  # seconds after which an unused branch ends
         self.plans: Callable[[PoolKey], Settings] | None = None
         self.driver: Driver
@@ -81,24 +84,24 @@ class Engine:
         """
         bootstrap = self._bootstrap or begin(self._settings)
         self.driver, self.spec = bootstrap.driver, bootstrap.spec
-        try:
+        try:  # while it warms up
+            number, self._claim = claim_number() if os.geteuid() == 0 else (0, -1)
             self.confinement = decide(self._settings, self.spec, self.driver, self.room,
-                                      self.further if self.plans is not None else 0, self.first,
-                                      self.beyond.jobs)  # while it warms up
+                                      self.further if self.plans is not None else 0, self.beyond.jobs, number)
         except BaseException:
-            bootstrap.close()  # nothing else was made yet
+            in_any_case(bootstrap.close, self._disclaim)  # nothing else was made yet
             raise
-        self.supervisor = Supervisor(self.confinement.watches, watching.watchers(self._settings.shards))
+        self.supervisor = Supervisor(self.confinement.watches, watching.watchers())
         self._reactor.watch(self.supervisor.fileno(), READ, self._on_denials)
         book = Book()
         self.main = Branch(self._reactor, self, self._settings, self.spec, self.confinement, surplus=self.surplus,
-                           book=book, bounds=self.bounds, first=self.first,
+                           book=book, bounds=self.bounds,
                            beyond=replace(self.beyond, jobs=self.confinement.jobs))
         if self._reactor.fast_path is not None:
             self._reactor.fast_path.enable(self.confinement.degraded)
         self.branches = Branches(
             self._reactor, self, book, self.plans,
-            first=self.first + self._settings.pool_size + max(self.confinement.room, self.confinement.jobs) + SURPLUS,
+            first=self._settings.pool_size + max(self.confinement.room, self.confinement.jobs) + SURPLUS,
             first_id=self.confinement.first_id, workers=self.confinement.further, surplus=self.surplus,
             idle=self.pool_idle)
         self.main.begin(bootstrap.zygote_plan, bootstrap.take())
@@ -225,7 +228,7 @@ class Engine:
                       self._await_workers, self.exits.close, self.opener.close, *(branch.zygotes.end for branch in everyone)]
         if hasattr(self, "supervisor"):
             steps += [partial(self._reactor.forget, self.supervisor.fileno()), self.supervisor.close]
-        self._reactor.barrier.steps(*steps, reap_orphans, self._close_driver)
+        self._reactor.barrier.steps(*steps, reap_orphans, self._close_driver, self._disclaim)
 
     def _await_workers(self) -> None:
         deadline = self._reactor.now() + 3.0
@@ -235,3 +238,8 @@ class Engine:
     def _close_driver(self) -> None:
         with contextlib.suppress(Unsupported, OSError):
             self.driver.close()
+
+    def _disclaim(self) -> None:
+        if self._claim >= 0:
+            os.close(self._claim)
+            self._claim = -1

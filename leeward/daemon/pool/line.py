@@ -68,7 +68,10 @@ class _Lanes(Generic[W]):
 
 
 class FairQueue(Generic[W]):
-    """A queue of at most *size* entries; `put_back` may exceed that. *running* returns how many workers a user has."""
+    """
+    A queue of at most *size* jobs, and of sessions and sandboxes, whose number the pool bounds; `put_back` may exceed *size*.
+    *running* returns how many workers a user has.
+    """
 
     def __init__(self, size: int, running: Callable[[int], int] = lambda user: 0) -> None:
         self.size = size
@@ -115,7 +118,7 @@ class FairQueue(Generic[W]):
     def add(self, one: W) -> W | None:
         """Add *one* behind all others of its connection. Returns the entry, perhaps *one*, without room, or None."""
         loser: W | None = None
-        if self._count >= self.size:
+        if one.take is None and self._count - self.takers >= self.size:
             loser = self._who_makes_room(one)
             if loser is None:
                 return one

@@ -47,16 +47,6 @@ Done = Callable[[Report], None]
 _numbers = itertools.count(1)
 
 
-#: Jobs of one life of a process, as far as their numbers stay unique.
-_LIFE = 1 << 24
-
-
-def interleave(number: int, shards: int, lives: int = 0) -> None:
-    """Let jobs have numbers of their own: of process *number* of *shards*, after *lives* processes of that number."""
-    global _numbers
-    _numbers = itertools.count(1 + number + lives * _LIFE * shards, shards)
-
-
 @dataclass(slots=True, eq=False)
 class Ticket:
     """

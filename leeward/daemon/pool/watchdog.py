@@ -114,6 +114,11 @@ def deadlines(tenant: object) -> Iterator[Overdue]:
             yield from deadlines(interpreter.tenant)
 
 
+def may_be_overdue(tenant: object) -> bool:
+    """Whether *tenant* may have to be ended: a live sandbox without a process does nothing."""
+    return bool(tenant.processes) if isinstance(tenant, LiveRunner) else tenant is not None
+
+
 def runner_of(tenant: Execution | Lease | LiveRunner) -> Runner:
     return tenant.held if isinstance(tenant, Lease) else tenant.runner
 
@@ -215,12 +220,15 @@ class Watchdog:
             self._reactor.rouse = None
 
     def _busy(self) -> bool:
-        return any(worker.leasing.execution is not None for worker in list(self._workers()))
+        return any(may_be_overdue(worker.leasing.execution) for worker in list(self._workers()))
 
     def look(self) -> float:
         """Take one look, and act where that is needed; returns the seconds until the next one."""
         now = self._reactor.now()
-        self._watching = watching = self._watching or any(self._ticks())
+        if not self._watching:  # all leaves of a daemon are alike
+            first = next(self._runners(), None)
+            self._watching = first is not None and first.leaf.needs_ticks
+        watching = self._watching
         since = self._still_since(now, WATCH_S if watching else LATE_S)
         if self._period and now - self._beat >= self._period / 4 and (since is None or now - since < self._period):
             self._beat = now
@@ -263,15 +271,15 @@ class Watchdog:
             runner = worker.leasing.offered
             if runner is not None and now > since + self._time + LATE_S and self._end(runner, Stop.TIME):
                 still.timed_out += 1
-        for runner in self._ticks():
-            if self._tick(runner) is Limit.MEMORY and self._end(runner, Stop.MEMORY):
+        for runner in self._runners():
+            if runner.leaf.needs_ticks and self._tick(runner) is Limit.MEMORY and self._end(runner, Stop.MEMORY):
                 still.out_of_memory += 1
 
-    def _ticks(self) -> Iterator[Runner]:
+    def _runners(self) -> Iterator[Runner]:
         for worker in list(self._workers()):
             tenant = worker.leasing.execution
             runner = worker.leasing.offered if tenant is None else runner_of(tenant)
-            if runner is not None and runner.leaf.needs_ticks:
+            if runner is not None:
                 yield runner
 
     def _tick(self, runner: Runner) -> Limit | None:

@@ -37,18 +37,19 @@ if TYPE_CHECKING:
 
 
 def vacancy(workers: Mapping[int, Worker], resting: Collection[int], size: int,
-            surplus: int = SURPLUS, first: int = 0) -> int | None:
+            surplus: int = SURPLUS, first: int = 0, vacant: int = 0) -> int | None:
     """
     The slot in which a worker has to be made now, or None: that of a missing worker, or a further one if an outdated
     worker is idle and no worker is being made or ending. *resting*: slots of workers that are made again later, after a
-    failure; *surplus*: workers that there may be beyond *size*.
+    failure; *surplus*: workers that there may be beyond *size*; no slot below *vacant* is free.
     """
     there = len(workers) + len(resting)
     if there > size or (there == size and (
             not surplus or resting or any(worker.state is not WorkerState.SERVING for worker in workers.values())
             or not any(worker.outdated and worker.free for worker in workers.values()))):
         return None
-    return next(slot for slot in range(first, first + size + surplus) if slot not in workers and slot not in resting)
+    return next(slot for slot in range(max(first, vacant), first + size + surplus)
+                if slot not in workers and slot not in resting)
 
 
 def may_go(worker: Worker, workers: Mapping[int, Worker], size: int, surplus: int = SURPLUS) -> bool:
@@ -84,8 +85,8 @@ class Workforce:
     """
     *held*: the number of workers that sessions and sandboxes have. *room* more may be made for them, *surplus* in
     advance, when others are renewed, and those of *beyond* for jobs. No two pools of a daemon share a slot. If it
-    *grows*, its room is for jobs that wait, too, and its runners aren't given to the fast path, which doesn't ask whose
-    they are.
+    *grows*, its room is for jobs that wait, too, and the fast path gets only runners of sessions and kernels: it doesn't
+    ask whose the others are.
     """
 
     def __init__(self, reactor: Reactor, maker: Branch, work: Pool, size: int, *,
@@ -100,10 +101,12 @@ class Workforce:
         self.offers: dict[int, Worker] = {}  # workers by the number of their runner that is on offer to the fast path
         self._failures: dict[int, int] = {}
         self._resting: set[int] = set()  # slots in which a worker is made again later
+        self._vacant = first  # no slot below it is free
+        self._lean = self.armed = 0  # lean workers; runners that wait for a job, as `Arming` counts them
         self.refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)  # which of them may arm a runner
         self._overrun = False  # workers go on past their number of jobs
         self._outdated = False  # some workers may be of an old zygote
-        self._offering, self._grows = not grows, grows
+        self._taking, self._grows = True, grows
         self._extra = 0  # workers that are there for jobs
         self.claims: Callable[[Worker], bool] = lambda _worker: False  # whether a free worker may have no job now
         self.closed = False  # no more workers are made
@@ -117,18 +120,18 @@ class Workforce:
         in_any_case(*[self._make_next] * max(1, missing))
 
     def _make_next(self) -> None:
-        slot = vacancy(self.by_slot, self._resting, self.wanted, self.surplus, self._first)
+        surplus = self.surplus if self._outdated and any(worker.outdated for worker in self._idle) else 0
+        slot = vacancy(self.by_slot, self._resting, self.wanted, surplus, self._first, self._vacant)
         if slot is not None:
             self._make(slot)
 
     def _make(self, slot: int) -> None:
         if self.closed or self._work.over or slot in self.by_slot:
             return
-        others = sum(worker.lean for worker in self.by_slot.values())
-        full = len(self.by_slot) - others
-        lean = full >= self._base(self._waiting) and others < self._extra
+        full = len(self.by_slot) - self._lean
+        lean = full >= self._base(self._waiting) and self._lean < self._extra
         # Lean workers may have the descriptors of those for sessions.
-        if others + lean > self.beyond.left(max(0, full + (not lean) - self.size - self.surplus)):
+        if self._lean + lean > self.beyond.left(max(0, full + (not lean) - self.size - self.surplus)):
             return
         try:
             self.by_slot[slot] = self._maker.make_worker(slot, self, lean=lean)
@@ -136,6 +139,9 @@ class Workforce:
             self._failures[slot] = self._failures.get(slot, 0) + 1
             self._maker.making_failed(slot, str(error))
             self._rest(slot)
+        else:
+            self._vacant = slot + 1
+            self._lean += lean
 
     def _rest(self, slot: int) -> None:
         self._resting.add(slot)
@@ -144,6 +150,7 @@ class Workforce:
 
     def _rested(self, slot: int) -> None:
         self._resting.discard(slot)
+        self._vacant = min(self._vacant, slot)
         self.make_missing()
 
     def worker_failed(self, worker: Worker, layer: str, message: str, *, passing: bool = False) -> None:
@@ -156,6 +163,8 @@ class Workforce:
         """For a worker that has ended: make another one."""
         if self.by_slot.get(worker.slot) is worker:
             del self.by_slot[worker.slot]
+            self._vacant = min(self._vacant, worker.slot)
+            self._lean -= worker.lean
         self._idle.pop(worker, None)
         if worker.lean and not self._work.queue:  # nobody waits for another one in its place
             self._extra = min(self._extra, self._needed(0))
@@ -224,8 +233,13 @@ class Workforce:
 
     @property
     def fast_path(self) -> FastPath | None:
-        """The fast path, where this reactor has one and new jobs are taken."""
-        return self._reactor.fast_path if self._offering else None
+        """The fast path, where this reactor has one and new jobs are taken: for runners that have a holder."""
+        return self._reactor.fast_path if self._taking else None
+
+    @property
+    def open_path(self) -> FastPath | None:
+        """The same, for jobs that name no holder and no pool."""
+        return None if self._grows else self.fast_path
 
     def offered(self, runner: int, worker: Worker | None) -> None:
         """For a worker: its *runner* is on offer to the fast path, or with None no longer."""
@@ -237,14 +251,14 @@ class Workforce:
     def stop_offering(self) -> None:
         """Withdraw the runners on offer to the fast path, and offer no more."""
         self._reactor.barrier.steps(*(worker.leasing.withdraw for worker in list(self.offers.values())))
-        self._offering = False
+        self._taking = False
 
     def runner_made(self) -> None:
         self.runners_made += 1
         self._maker.runner_made()
 
     def _stocked(self) -> bool:
-        return sum([worker.armed for worker in self.by_slot.values()]) >= self.size
+        return self.armed >= self.size
 
     # --- renewing -------------------------------------------------------------
 
@@ -275,7 +289,7 @@ class Workforce:
 
     def _relieve(self) -> None:
         """Retire outdated workers that are idle and have been replaced, and replace the next one."""
-        for worker in self.workers:
+        for worker in tuple(self._idle):
             if may_go(worker, self.by_slot, self.wanted, self.surplus):
                 worker.retire("")
         self._outdated = any(worker.outdated for worker in self.by_slot.values())
@@ -361,6 +375,7 @@ class Workforce:
     def broken(self, error: Exception) -> None:
         """For the barrier: tell the pool, and end the pauses of all slots, as the callback may have had to end one."""
         self._resting.clear()
+        self._vacant = self._first
         self._work.broken(error)
 
     def states(self) -> dict[str, int]:

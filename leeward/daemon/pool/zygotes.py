@@ -109,6 +109,7 @@ class Zygotes(_ZygoteOwner):
         self._ready = False
         self._due: Timer | None = None  # the deadline for its next message
         self._words = ""  # the last output of a zygote before it was ready
+        self._ordered: list[Worker] = []  # workers whose keepers were ordered; some are made meanwhile
         self.succession = Succession(reactor, term, (plan, worker_plan), self, self._log, engine.patience.start)
         self.succession.begin()
 
@@ -153,13 +154,13 @@ class Zygotes(_ZygoteOwner):
             except LeewardError as error:
                 self._log.warning("zygote takes no orders", error=str(error))
                 return
-            self._waiting.pop(0)
+            self._ordered.append(self._waiting.pop(0))
             worker.ordered()
 
     def on_order(self) -> list[Worker]:
         """The workers whose keepers were ordered and aren't made yet."""
-        return [worker for worker in self._workforce.workers
-                if worker.state is WorkerState.MAKING and worker.keeper.pid < 0 and worker not in self._waiting]
+        self._ordered = [worker for worker in self._ordered if worker.state is WorkerState.MAKING and worker.keeper.pid < 0]
+        return self._ordered
 
     # --- signs of life --------------------------------------------------------
 
@@ -196,10 +197,9 @@ class Zygotes(_ZygoteOwner):
 
     def on_made(self, message: control.Made, pidfd: int, memory: ZygoteMemory | None) -> None:
         self._lost = 0
-        for worker in self._workforce.workers:
-            if worker.slot == message.slot and worker.keeper.pid < 0:
-                worker.made(message, pidfd, memory)
-                break
+        worker = self._workforce.by_slot.get(message.slot)
+        if worker is not None and worker.keeper.pid < 0:
+            worker.made(message, pidfd, memory)
         else:
             os.close(pidfd)  # its worker retired meanwhile; the keeper reads end of file and goes
         self._heard()
@@ -207,10 +207,11 @@ class Zygotes(_ZygoteOwner):
 
     def on_failed(self, message: control.Failed) -> None:
         self._tell_failure(message)
-        for worker in self._workforce.workers:
-            if worker.slot == message.number and worker.keeper.pid < 0 and worker not in self._waiting:
+        for worker in self.on_order():
+            if worker.slot == message.number:
                 self._workforce.worker_failed(worker, message.layer, message.message)
                 worker.retire(message.message)
+                break
         self._heard()
 
     def on_words(self, text: str) -> None:

@@ -60,7 +60,7 @@ class Awake:
     """
     Which live sandboxes hold all their descriptors: those used in the last seconds, *most* of them (0: no bound).
 
-    An open sandbox holds some forty descriptors, and needs twelve of them while it has no request. After QUIET_S, or
+    An open sandbox holds some forty descriptors, and needs eleven of them while it has no request. After QUIET_S, or
     displaced by others, it rests: its worker gives up its other runners and what only jobs need, and closes the files
     of the sandbox's groups. The next request opens these files again, which takes some 100 us.
     """
@@ -196,8 +196,6 @@ class LiveRunner:
         self._files = limits.files if limits.files != self._terms.limits.files else 0
         self.runner.leaf.share()
         self._terms.awake.stir(self._reactor, self)
-        if self.runner.leaf.needs_ticks:
-            self._tick_later()
 
     # --- processes ------------------------------------------------------------
 
@@ -231,15 +229,22 @@ class LiveRunner:
             on_terminal = what.terminal or what.size is not None
             nest = self._order(number, control.Kind.TERMINAL if on_terminal else control.Kind.PROGRAM,
                                [far, *streams.theirs, memory])
-        process = self.processes[number] = LiveProcess(
+        return self._add(LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, birth, ends, on_output=on_output,
-            on_exit=on_exit, terminal=what.size is not None)
+            on_exit=on_exit, terminal=what.size is not None))
+
+    def _add(self, process: LiveProcess) -> LiveProcess:
+        self.processes[process.number] = process
+        if self._reactor.rouse is not None:
+            self._reactor.rouse()
         return process
 
     def _order(self, number: int, kind: control.Kind, five: list[int], *, apart: bool = False) -> GroupNest | None:
         """Have the keeper make a process in a new group, which is returned; None if *apart*, in the keeper's own."""
         runner, leaf = self.runner, self.runner.leaf
         entrances, held = runner.entrances, runner.held()
+        if self._ticks is None and leaf.needs_ticks:
+            self._tick_later()
         nest = None if apart else leaf.nest(f"p{number - _FIRST}")
         entry: Entry = _NO_ENTRY if apart else leaf.entry if nest is None else nest.entry
         data = 0 if kind is control.Kind.PORTER else held.get(resource.RLIMIT_DATA, 0)
@@ -278,10 +283,9 @@ class LiveRunner:
         runner.job, runner.reply, runner.out, runner.err, runner.variables = job, reply, out, err, self.variables
         runner.memory = memory or self._keeper.memory
         made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
-        self.processes[number] = process = LiveProcess(
+        made.is_process(self._add(LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
-            on_exit=made.exited)
-        made.is_process(process)
+            on_exit=made.exited)))
         return made
 
     def execute(self, job: Job, done: Callable[[Report], None],
@@ -389,7 +393,8 @@ class LiveRunner:
             self._lease(made, runner, limits, opened, lost)
 
         def note(branch: KernelBranch, process: LiveProcess) -> None:
-            self._interpreters[number], self.processes[number] = branch, process
+            self._interpreters[number] = branch
+            self._add(process)
 
         self._check_room()
         number = next(_numbers)
@@ -425,9 +430,9 @@ class LiveRunner:
             streams.given.callback(os.close, null)
             nest = self._order(number, control.Kind.PORTER, [far, null, null, null, null], apart=apart)
         made: PorterOrder | None = None
-        process = self.processes[number] = LiveProcess(
+        process = self._add(LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
-            on_exit=lambda end: None if made is None else made.failed(end.reason or "it ended before its answer"))
+            on_exit=lambda end: None if made is None else made.failed(end.reason or "it ended before its answer")))
         try:
             made = PorterOrder(self._reactor, channel, order, fds, seconds, answered, process.kill)
         except OSError as error:
@@ -560,7 +565,8 @@ class LiveRunner:
         self._ticks = self._reactor.after(self.runner.leaf.tick_interval, self._tick)
 
     def _tick(self) -> None:
+        self._ticks = None
         if self._over is not None and self.runner.tick() == Limit.MEMORY:
             self.end("it ran out of memory")
-        elif self._over is not None:
+        elif self._over is not None and self.processes:  # the first one does nothing
             self._tick_later()

@@ -27,7 +27,7 @@ _DAEMON = 4
 ENDED, ENDED_OF_ONE = 1024, 128
 
 #: Sandboxes of one user at once, where no quota says otherwise.
-MOST_OF_ONE = 1024
+MOST_OF_ONE = 16384
 
 
 @dataclass(slots=True)

@@ -18,21 +18,18 @@ One sweep a second checks the deadlines of all connections: a timer for each req
 from __future__ import annotations
 
 import enum
-import errno
 import socket
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.closing import DescriptorsPassed, receive
 from leeward.daemon.loop.reactor import JobStart, Ran, Stream, reason
 from leeward.daemon.run.runner_states import after
 from leeward.daemon.run.verdict import bug
 from leeward.daemon.serving.flight import Flight
 from leeward.daemon.serving.inbox import FRAME_S, Inbox
 from leeward.daemon.serving.intake import NAME
-from leeward.daemon.serving.moving import Moving
 from leeward.daemon.serving.operations import Operations
 from leeward.daemon.serving.parcel import Outbox, Parcel
 from leeward.daemon.serving.peers import asks, say_no
@@ -49,8 +46,6 @@ if TYPE_CHECKING:
 #: Seconds after which an idle connection may be closed to make room for the owner; and the same for a connection that
 #: has never sent a request, since clients connect when they have one.
 IDLE_S, FRESH_S = 1.0, 0.25
-#: Bytes of one read of a connection that waits for its move.
-_CHUNK = 1 << 16
 #: Bytes of replies that wait for a client before nothing more is read from it.
 OUTPUT = 1 << 20
 #: Seconds that a client may leave a reply unread before it counts as gone.
@@ -102,24 +97,22 @@ _CLOSED, _ENDED = ConnectionState.CLOSED, ConnectionState.ENDED
 class Connection:
     costs = "connection"
 
-    __slots__ = ("_fd", "_flight", "_heard", "_inbox", "_moving", "_operations", "_output", "_reading", "_server", "_share",
+    __slots__ = ("_fd", "_flight", "_heard", "_inbox", "_operations", "_output", "_reading", "_server", "_share",
                  "_state", "_stream", "sock")
 
-    def __init__(self, server: Server, sock: socket.socket, share: Share, reading: bool = True) -> None:
+    def __init__(self, server: Server, sock: socket.socket, share: Share) -> None:
         self._server, self.sock, self._fd = server, sock, sock.fileno()
         self._share = share
         self._state = ConnectionState.NEW
         self._inbox = Inbox(server, share)
-        self._moving = Moving(server.reactor, server.exchange)
         self._flight = Flight(server, share, self._fd, self)
         self._operations = Operations(server, share, self._flight, self)
         self._output = Outbox(self._flight.own, server.reactor.now)
         self._heard = server.reactor.now()
-        self._reading = reading
-        self._stream: Stream = server.reactor.stream(sock, self, reading)
+        self._reading = True
+        self._stream: Stream = server.reactor.stream(sock, self)
         try:
-            if reading:
-                self.watch()
+            self.watch()
         except BaseException:
             self._stream.close()
             raise
@@ -130,7 +123,7 @@ class Connection:
     @property
     def unfinished(self) -> bool:
         return bool(self._flight.tickets or self._flight.kept or self._output or self._inbox.more
-                    or self._state in LEAVING or self._stream.backlog or self._moving.on_its_way)
+                    or self._state in LEAVING or self._stream.backlog)
 
     @property
     def group(self) -> int:
@@ -187,10 +180,8 @@ class Connection:
 
     def _serve(self) -> None:
         inbox, operations, rounds, budget = self._inbox, self._operations, self._server.rounds, self._share.budget
-        moving = self._moving
         if inbox.pending and self._state in SILENT:
             self._happen(ConnectionEvent.ASKED)
-        moving.serving = True
         try:
             for _ in range(STEP):
                 if self._state is _CLOSED or self._output.size > OUTPUT or not (inbox.more and rounds.may(budget)):
@@ -201,16 +192,12 @@ class Connection:
                 if self._state in SILENT:
                     self._happen(ConnectionEvent.ASKED)
                 operations.copied = 0
-                if not operations.serve(payload):
-                    moving.set_aside(payload)
+                operations.serve(payload)
                 rounds.charge(budget, 1, max(len(payload), operations.copied), operations.copied)
         except PeerError as error:
             self.refuse("bad_request", str(error))
         except Busy as error:
             self.refuse(error.kind, error.message)
-        finally:
-            moving.serving = False
-        moving.go(self)
         if self._state is _CLOSED:
             return
         if inbox.more and self._output.size <= OUTPUT:
@@ -225,8 +212,7 @@ class Connection:
         if self._state is _ENDED and not self.unfinished:
             self.close("parted")
             return
-        reading = (not self._inbox.more and self._state is not _ENDED and self._output.size <= OUTPUT
-                   and not self._moving.on_its_way)
+        reading = (not self._inbox.more and self._state is not _ENDED and self._output.size <= OUTPUT)
         if reading and self._server.rounds.exhausted(self._share.budget):
             reading = False
             self._server.rounds.later(self._share.budget, self._fd, self._serve)
@@ -234,48 +220,8 @@ class Connection:
             self._reading = reading
             self._stream.read(reading)
         self._stream.allow_fast_path(reading and not (self._output or self._state in LEAVING or self._inbox.held)
-                           and self._share.free and self._server.as_armed and self._moving.fast
+                           and self._share.free and self._server.as_armed
                            and not self._server.unread_results(self._share))
-
-    # --- the move to another process ------------------------------------------
-
-    def goes_elsewhere(self, request: object, long: bool) -> bool:
-        """Whether another process is to serve *request*; not if it is *long*, as a move copies its bytes."""
-        return self._moving.elsewhere(request, self._fd, lambda: not long and self._share.free and not self._share.guest
-                                      and self._state not in LEAVING and self.still, self._flight.has)
-
-    @property
-    def still(self) -> bool:
-        return self._flight.empty and not (self._output or self._stream.backlog)
-
-    @property
-    def crowded(self) -> bool:
-        """Whether it has enough bytes that aren't served yet: requests, or a large part of one. The move copies them."""
-        return self._inbox.more or self._inbox.held > OUTPUT
-
-    def unserved(self) -> tuple[socket.socket, int, bytes, bool]:
-        """Remove its unserved bytes. Returns its socket, its user, these bytes, and whether it takes no descriptors."""
-        return self.sock, self._share.user, self._inbox.take(), self._flight.kept.wanted
-
-    def read_on(self, _events: int) -> None:
-        """Read what comes while it waits for its move."""
-        try:
-            data = receive(self.sock, _CHUNK)
-        except DescriptorsPassed:
-            self.failed(errno.EPERM)
-            return
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self.failed(error.errno or 0)
-            return
-        self.received(data)
-
-    def resume(self, unread: bytes, keeps: bool) -> None:
-        """Serve a connection that another process has passed on, and which isn't read yet, from its *unread* bytes on."""
-        self._moving.arrived()
-        self._flight.kept.wanted = keeps
-        self.watch() if not unread else self.received(unread)
 
     # --- the fast path --------------------------------------------------------
 
@@ -342,7 +288,6 @@ class Connection:
         self.watch()
         if self._flight.kept.wanted:
             self._shut_when_done()
-        self._moving.go(self)
 
     def _flush(self) -> None:
         if self._state is _CLOSED:
@@ -356,7 +301,6 @@ class Connection:
         if self._inbox.more and self._output.size <= OUTPUT and not self._reading:
             self._server.rounds.later(self._share.budget, self._fd, self._serve)
         self.watch()
-        self._moving.go(self)
 
     def room(self) -> None:
         self._flush()
@@ -427,8 +371,8 @@ class Connection:
             say_no(self.sock, kind, message)
         self.close(message)
 
-    def close(self, why: str, moved: bool = False) -> None:
-        """End the connection, its jobs and its sessions; or only its part in this process if it has *moved*."""
+    def close(self, why: str) -> None:
+        """End the connection, its jobs and its sessions."""
         if self._state is _CLOSED:
             return
         self._happen(ConnectionEvent.CLOSED)
@@ -436,8 +380,8 @@ class Connection:
         in_any_case(
             self._stream.close, partial(server.gone, self._fd), partial(server.jobs.ledger.connection_closed, self._fd),
             partial(server.rounds.forget, self._share.budget, self._fd), self._inbox.close, self._operations.close,
-            partial(server.part_from, self._share), self._moving.close, self._output.close, self._flight.end,
-            self.sock.close if moved else partial(server.reactor.closer.close, self.sock),
+            partial(server.part_from, self._share), self._output.close, self._flight.end,
+            partial(server.reactor.closer.close, self.sock),
             partial(log.debug, "connection closed", why=why, in_flight=in_flight))
 
     def broken(self, error: Exception) -> None:

@@ -61,13 +61,6 @@ class Flight:
         self.share.arenas += more
 
     @property
-    def empty(self) -> bool:
-        return not (self.tickets or self.kept or self.exchanges.held or self.sessions or self.sandboxes.holds)
-
-    def has(self, number: int) -> bool:
-        return number in self.tickets or number in self.kept
-
-    @property
     def owes(self) -> bool:
         """Whether the client needs further requests here: to read kept results, or to answer calls of its jobs."""
         return bool(self.exchanges.held) or (self.kept.wanted and bool(self.tickets or self.kept))

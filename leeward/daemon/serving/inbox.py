@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, overload
 from leeward._native.memfd import memory_file
 from leeward.daemon.serving.rounds import GUEST_SHARE, Share
 from leeward.errors import BadRequest, Busy, PeerError
-from leeward.wire.frames import FrameReader, frame
+from leeward.wire.frames import FrameReader
 from leeward.wire.long_frames import LongFrame
 
 if TYPE_CHECKING:
@@ -92,13 +92,6 @@ class Inbox:
                 raise Busy(f"requests of {INPUT} bytes are on their way already")
             if self._share.guest and self._share.held > INPUT // GUEST_SHARE:
                 raise Busy(f"requests of {INPUT // GUEST_SHARE} bytes of yours are on their way already")
-
-    def take(self) -> bytes:
-        """Remove and return all bytes that aren't served, as they came."""
-        rest = b"".join([*map(frame, self.pending), self._reader.take(), self._rest])
-        self.since = None
-        self.close()
-        return rest
 
     def late(self, now: float, reading: bool) -> bool:
         """Whether the unfinished frame has exceeded FRAME_S. Time in which the daemon doesn't read isn't counted."""

@@ -27,7 +27,7 @@ from leeward.daemon.serving.intake import job_of
 from leeward.daemon.serving.parcel import Parcel
 from leeward.daemon.serving.rounds import GUEST_SHARE, Share
 from leeward.daemon.serving.sandboxes import ASLEEP, FIRST_SEAT, IN_SANDBOX, Sandboxes, page
-from leeward.daemon.serving.waiting import RecallWait, StatusWait, UserBook
+from leeward.daemon.serving.waiting import RecallWait, UserBook
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
 from leeward.spec.job import Functions
@@ -75,12 +75,12 @@ class Operations:
         self._listens = False
         self.copied = 0
 
-    def serve(self, payload: bytes | memoryview) -> bool:
-        """Answer one request, now or later. Returns False if another process has to, to which the connection moves."""
+    def serve(self, payload: bytes | memoryview) -> None:
+        """Answer one request, now or later."""
         server, flight = self._server, self._flight
         server.watcher.metrics.requests += 1
         if len(payload) >= _LARGE and server.jobs.crowded and self._too_late(outline.whole(payload)):
-            return True
+            return
         alone = None if isinstance(payload, memoryview) else outline.code_alone(payload)
         try:
             if alone is not None:
@@ -94,19 +94,16 @@ class Operations:
                 raise PeerError(f"request {number} is still in flight")
         except PeerError as error:
             self._connection.refuse("bad_request", str(error))
-            return True
+            return
         heavy = self._share.guest and len(payload) >= _HEAVY
         try:
             if heavy:
                 flight.check_weight(len(payload))
             request = wire.parse_request(message) if alone is None else alone
-            if server.exchange is not None and self._connection.goes_elsewhere(request, isinstance(payload, memoryview)):
-                server.watcher.metrics.requests -= 1  # the other process counts it
-                return False
             if isinstance(request, wire.Slot):
                 found = self._out_of_slot(request)
                 if found is None:
-                    return True
+                    return
                 request = found
                 heavy = self._share.guest
             self._admit(request.operation)
@@ -114,7 +111,7 @@ class Operations:
             if heavy:
                 flight.weigh(number, max(len(payload), self.copied))
             if answer is None:
-                return True
+                return
             parcel = answer if isinstance(answer, Parcel) else Parcel(memoryview(encode_ok(number, answer)))
         except (BadRequest, Refused) as error:
             parcel = Parcel(memoryview(encode_refused(number, error)))
@@ -125,7 +122,6 @@ class Operations:
             parcel = Parcel(memoryview(encode_refusal(number, "internal", bug(error))))
             self._server.watcher.request_refused("internal", self._share.user)
         self._connection.send(parcel)
-        return True
 
     def _admit(self, operation: Operation) -> None:
         """Check whether a request may be served now: Forbidden to some guests, Busy if there is no room."""
@@ -266,15 +262,8 @@ class Operations:
     def _ping(self, _request: wire.Ping) -> Mapping[str, Any]:
         return {"version": __version__, "wire": VERSION, "caps": caps(self._server.config, self._server.jobs.most_jobs)}
 
-    def _status(self, request: wire.Status) -> Mapping[str, Any] | None:
-        own, exchange = self._server.status(), self._server.exchange
-        if exchange is None:
-            return _as_asked(request, own)
-        self._flight.check()
-        self._flight.wait(request.id, StatusWait(
-            partial(exchange.status, own), lambda answer: self._flight.answer(request.id, _as_asked(request, answer)),
-            self.broken))
-        return None
+    def _status(self, request: wire.Status) -> Mapping[str, Any]:
+        return _as_asked(request, self._server.status())
 
     def _recall(self, request: wire.Recall) -> Mapping[str, Any] | None:
         return self._from_book(self._server.watcher.events, self._flight.user, request)

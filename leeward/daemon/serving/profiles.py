@@ -20,7 +20,7 @@ from leeward.daemon.sandboxes.mounting import Mounts
 from leeward.errors import BadRequest, Forbidden
 from leeward.spec.folders import Folder
 from leeward.spec.limits import Limits
-from leeward.spec.pool_key import APPROVED, DEFAULT_PROFILE, SHELL, PoolKey
+from leeward.spec.pool_key import DEFAULT_PROFILE, SHELL, PoolKey
 from leeward.spec.profiles import AGENT, OURS, SLEEP, may_have_home, unknown_profile
 from leeward.spec.profiles.agent import HomePlan, home_plan, without_home
 from leeward.spec.profiles.shell import hidden
@@ -102,12 +102,10 @@ def sandbox_key(request: SandboxOpen, user: int, config: Config) -> PoolKey:
     image = request.image or image_of(request.profile, config)
     if not image:
         return PoolKey(request.profile, request.environment, request.egress)
-    if request.image and user not in (0, os.geteuid()) and not config.images_shared:
+    if image != image_of(request.profile, config) and user not in (0, os.geteuid()) and not config.images_shared:
         raise Forbidden(f"this daemon runs as user {os.geteuid()}, whose images others don't name: that takes images_shared"
                         " = true in its configuration, or a profile that has the image")
-    own = config.profiles.get(request.profile)
-    for what, asked in (("environment", request.environment), (f"the profile {request.profile!r}", request.profile == SHELL
-                         or APPROVED in (request.profile, own and own.base))):
+    for what, asked in (("environment", request.environment), (f"the profile {SHELL!r}", request.profile == SHELL)):
         if asked:
             raise BadRequest(f"{what} and image don't go together yet")
     # With a home the user is a name for that; root writes to no folder of the host, and an agent has some.

@@ -354,8 +354,11 @@ class CopyCall(SandboxCall):
 
     def __init__(self, desk: LiveSandboxes, flight: Flight, request: wire.SandboxCopyFiles, entry: SandboxEntry,
                  source: SandboxEntry) -> None:
-        if any(each.sandbox.mounts is not None or each.sandbox.sandbox.facts.key.image for each in (entry, source)):
-            raise RequestRejected("a sandbox that shows folders of the host, has a home or an image can't be copied")
+        if entry.sandbox.mounts is not None or source.sandbox.mounts is not None:
+            raise RequestRejected("a sandbox that shows folders of the host or has a home can't be copied")
+        mine, theirs = (each.sandbox.sandbox.terms.view.root for each in (entry, source))
+        if (mine and mine.layers) != (theirs and theirs.layers):
+            raise RequestRejected("the sandbox to copy has another image, or its name stands for another one by now")
         if source is entry:
             raise BadRequest("source is the sandbox itself")
         self._flight, self._number, self._source = flight, request.id, source

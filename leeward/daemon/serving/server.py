@@ -22,7 +22,6 @@ from leeward.daemon.sandboxes.terms import Launch, SandboxTerms
 from leeward.daemon.serving import inbox, peers
 from leeward.daemon.serving.connection import Connection
 from leeward.daemon.serving.inbox import RequestArena
-from leeward.daemon.serving.moving import OtherProcesses
 from leeward.daemon.serving.parcel import FILES, PART_OF_WATCHES, LentFiles
 from leeward.daemon.serving.rounds import CONNECTING, GUEST_SHARE, Rounds, Share
 from leeward.daemon.telling.log import log
@@ -78,11 +77,8 @@ class Server:
 
     `held` are bytes of unfinished frames of all connections, `requests` those of arenas, `arenas` memory files and
     large frames in unsent parcels, at most `most_results`. `as_armed`: jobs get the limits with which their runners
-    were armed. `exchange` are the daemon's other processes, which have `dealt` connections; None without shards.
+    were armed.
     """
-
-    exchange: OtherProcesses | None = None
-    dealt = 0
 
     def __init__(self, reactor: Reactor, jobs: Pool, config: Config, *, status: Callable[[], Mapping[str, Any]],
                  shut_down: Callable[[bool], None], users: peers.ServedUsers, watcher: Observer | None = None,
@@ -180,7 +176,7 @@ class Server:
         """How many connections the guest has, if fewer are free, so that some are left for each later guest; else 0."""
         share = self.shares.get(uid)
         mine = 0 if share is None or not share.guest else share.connections
-        return mine if mine >= self._most(uid) - self.taken else 0
+        return mine if mine >= self._most(uid) - len(self.connections) else 0
 
     def _all_its_own(self, uid: int) -> int:
         """The number of connections that this user may have, if the user has them all; otherwise 0."""
@@ -191,7 +187,7 @@ class Server:
         """Serve *client*, if there is a place for it or one can be made."""
         uid = client.uid
         if self._all_its_own(uid) or self._rest_is_others(uid) or (
-                self.taken >= self._most(uid) and not (uid in (0, self.uid) and self.make_room())):
+                len(self.connections) >= self._most(uid) and not (uid in (0, self.uid) and self.make_room())):
             return False
         self._serve(client)
         return True
@@ -203,27 +199,15 @@ class Server:
         if self._parted:  # it came while the daemon parts from its clients: serve it as well
             connection.part(self._all_parted)
 
-    def resume(self, sock: socket.socket, user: int, unread: bytes, keeps: bool) -> None:
-        """Serve a connection that another process of the daemon has passed on, from its *unread* bytes on."""
-        # Not read yet: if it moves on at once, a receive that is on its way to the kernel would lose bytes.
-        connection = self.adopt(sock, user, reading=False)
-        connection.resume(unread, keeps)
-        self._part_too(connection)
-
     def _refuse(self, client: peers.WaitingClient) -> None:
         mine, part = self._all_its_own(client.uid), self._rest_is_others(client.uid)
         if mine:
             why = f"user {client.uid} has {mine} connections open already, the most that one user may have"
-        elif part and self.taken < self._most(client.uid):
+        elif part and len(self.connections) < self._most(client.uid):
             why = f"user {client.uid} has {part} connections open already, and the last ones are kept for other users"
         else:
             why = f"{self._most(client.uid)} connections are open already{self._why_so_few()}"
         self._turn_away(client, "busy", why)
-
-    @property
-    def taken(self) -> int:
-        """Connections that are open, those of shards included."""
-        return len(self.connections) + self.dealt
 
     @property
     def places(self) -> int:
@@ -253,7 +237,7 @@ class Server:
             if connection.idle(now) and not peers.asks(connection.sock):
                 connection.close("it made room for the owner")
                 return True
-        return self.exchange is not None and self.exchange.make_room()
+        return False
 
     def close_laziest(self, fd: int) -> bool:
         """
@@ -291,16 +275,13 @@ class Server:
         self.reactor.closer.close(sock)
         self.watcher.peer_refused(kind, client.uid, client.pid)
 
-    def adopt(self, sock: socket.socket, user: int | None = None, reading: bool = True) -> Connection:
-        """
-        Serve a connected client, *user*'s or the daemon's own, unchecked; the socket is the server's from now on.
-        Without *reading* it is read from the end of `Connection.resume` on.
-        """
+    def adopt(self, sock: socket.socket, user: int | None = None) -> Connection:
+        """Serve a connected client, *user*'s or the daemon's own, unchecked; the socket is the server's from now on."""
         sock.setblocking(False)
         user = self.uid if user is None else user
         share = self.join(user)
         try:
-            connection = Connection(self, sock, share, reading)
+            connection = Connection(self, sock, share)
         except BaseException:
             self.part_from(share)
             raise
@@ -400,5 +381,3 @@ class Server:
     def gone(self, fd: int) -> None:
         """For a connection: it is closed."""
         self.connections.pop(fd, None)
-        if self.exchange is not None:
-            self.exchange.gone(fd)

@@ -234,24 +234,6 @@ class UserBook(Protocol):
     def wait(self, user: int, wake: Callable[[], None]) -> Callable[[], None]: ...
 
 
-class StatusWait:
-    """A request for the status, which waits for the shards: *ask* calls its argument once, and returns what cancels it."""
-
-    costs = "connection"
-
-    def __init__(self, ask: Callable[[Callable[[Mapping[str, Any]], None]], Callable[[], None]],
-                 answer: Callable[[Mapping[str, Any]], None], broken: Callable[[Exception], None]) -> None:
-        self._answer, self._broken = answer, broken
-        self.cancel = ask(self._send)
-
-    def _send(self, status: Mapping[str, Any]) -> None:
-        self._answer(status)
-
-    def broken(self, error: Exception) -> None:
-        self.cancel()
-        self._broken(error)
-
-
 class RecallWait:
     """A request for the events after *number*: *answer* is called once, perhaps with none, after *seconds* at the latest."""
 

@@ -81,12 +81,6 @@ class EventBook:
                  **used}
         self._add(user, about, None, reason not in ("killed", "idle", "shutdown"))
 
-    def take_over(self, user: int, row: Mapping[str, Any]) -> None:
-        """Record the end of a job that another process of the daemon has recorded, as `RememberedEnd.row` made it."""
-        about = {name: value for name, value in row.items() if name not in ("number", "time")}
-        special = bool(row.get("denied")) or row.get("limit") is not None or row.get("outcome") not in _ORDINARY
-        self._add(user, about, None, special, float(row.get("time", 0.0)))
-
     def _result(self, user: int, about: Mapping[str, Any], result: Result) -> None:
         denied = result.denied
         if len(denied) > NAMED:
@@ -98,8 +92,7 @@ class EventBook:
                                 result.memory_peak, dict(denied), error),
                   bool(denied) or result.limit is not None or result.outcome not in _ORDINARY)
 
-    def _add(self, user: int, about: Mapping[str, Any], result: tuple[Any, ...] | None, special: bool,
-             when: float | None = None) -> None:
+    def _add(self, user: int, about: Mapping[str, Any], result: tuple[Any, ...] | None, special: bool) -> None:
         book = self._books.get(user)
         if book is None:
             book = self._books[user] = _Book()
@@ -107,8 +100,7 @@ class EventBook:
                 self._forget_one(user)
         self._books.move_to_end(user)
         book.last += 1
-        when = self._wall() if when is None else when
-        (book.special if special else book.ordinary).append(RememberedEnd(book.last, when, about, result))
+        (book.special if special else book.ordinary).append(RememberedEnd(book.last, self._wall(), about, result))
         if book.waiting:
             waiting = list(book.waiting.values())
             book.waiting.clear()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from leeward.base.dataclass import dataclass, field
 from leeward.daemon.loop.barrier import COSTS
@@ -53,15 +52,6 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
-    @property
-    def counts(self) -> list[float]:
-        """All counts, and the sum."""
-        return [*self._counts, self._sum]
-
-    @counts.setter
-    def counts(self, counts: list[float]) -> None:
-        self._counts, self._sum = [int(count) for count in counts[:-1]], counts[-1]
-
     def lines(self, name: str) -> Iterable[str]:
         total = 0
         for bound, count in zip((*(f"{bound:g}" for bound in self._bounds), "+Inf"), self._counts, strict=True):
@@ -94,12 +84,6 @@ class User:
     executions: int = 0
     cpu_seconds: float = 0.0
     refused: int = 0
-
-
-#: The attributes of `Metrics`, by kind.
-_NUMBERS = "requests", "executions", "cpu_seconds", "worker_failures"
-_MAPS = "failed", "limits", "denied", "refused", "peers", "faults"
-_HISTOGRAMS = "durations", "waits"
 
 
 class Metrics:
@@ -156,27 +140,6 @@ class Metrics:
 
     def callback_failed(self, cost: str) -> None:
         self.faults[cost if cost in self.faults else "nothing"] += 1
-
-    def counts(self) -> dict[str, Any]:
-        """All counters as plain values, for `of`."""
-        return {**{name: getattr(self, name) for name in _NUMBERS},
-                **{name: dict(getattr(self, name)) for name in _MAPS},
-                **{name: getattr(self, name).counts for name in _HISTOGRAMS},
-                "users": {name: [had.executions, had.cpu_seconds, had.refused] for name, had in self.users.items()}}
-
-    @classmethod
-    def of(cls, counts: Mapping[str, Any]) -> Metrics:
-        """The counters that `counts` returned, or sums of several; KeyError, TypeError or ValueError if they aren't such."""
-        made = cls()
-        for name in _NUMBERS:
-            setattr(made, name, counts[name])
-        for name in _MAPS:
-            getattr(made, name).update({str(key): int(value) for key, value in counts[name].items()})
-        for name in _HISTOGRAMS:
-            getattr(made, name).counts = counts[name]
-        made.users = {str(name): User(int(executions), float(seconds), int(refused))
-                      for name, (executions, seconds, refused) in counts["users"].items()}
-        return made
 
     def text(self, now: Now) -> str:
         lines: list[str] = []

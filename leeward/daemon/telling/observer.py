@@ -176,17 +176,16 @@ def _sent(ticket: Ticket) -> _Sent:
 
 
 class Observer:
-    """Counts events, and records them in the security log at *path*; without one in *sink*, by default the daemon's log."""
+    """Counts events, and records them in the security log at *path*; without one in the daemon's log."""
 
-    def __init__(self, reactor: Reactor, metrics: Metrics, path: str = "", sink: Sink | None = None) -> None:
+    def __init__(self, reactor: Reactor, metrics: Metrics, path: str = "") -> None:
         self.metrics = metrics
         self.events = EventBook()
         self._reactor = reactor
         self._file: _File | None = None
         self._offenders: dict[int, Offender] = {}  # by the number of the runner
         self._ended: dict[int, _Sent] = {}  # by the number of the runner, the eldest first
-        self._sink = to_log if sink is None else sink
-        self._digest = Digest(self._sink)
+        self._digest = Digest(to_log)
         self._due = False
         self.open(path)
 
@@ -196,11 +195,7 @@ class Observer:
         if self._file is not None:
             self._file.close()
         self._file = file
-        self._digest.sink = self._sink if file is None else file.record
-
-    def record(self, event: str, fields: dict[str, object]) -> None:
-        """Write a record that another process of the daemon has made, and counted."""
-        self._digest.sink(event, fields)
+        self._digest.sink = to_log if file is None else file.record
 
     def close(self) -> None:
         """Record what was left out, and write to the daemon's own log from now on."""

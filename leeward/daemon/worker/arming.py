@@ -189,8 +189,9 @@ class Arming:
 
     def move(self, runner: Runner, event: RunnerEvent) -> None:
         """Move *runner* to its next state, and tell the pool when its arming is over."""
-        was_arming = runner.state is RunnerState.ARMING
+        was_arming, was_armed = runner.state is RunnerState.ARMING, runner.state is RunnerState.ARMED
         runner.happen(event)
+        self._pool.armed += (runner.state is RunnerState.ARMED) - was_armed
         if was_arming or event is RunnerEvent.EMPTY:
             self._clear_deadline(runner)
         if was_arming:

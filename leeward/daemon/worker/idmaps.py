@@ -23,12 +23,43 @@ _NS_GET_PARENT = 0xB702  # ioctl_ns(2), Linux 4.9
 #: systemd-homed, below systemd's dynamic users, which start at 61184.
 CONTAINER_UID_BASE = 60_600
 
+#: Ids between the first workers of two daemons of root on one host, so many of which there may be.
+STRIDE = 1 << 16
+MOST_DAEMONS = ((1 << 31) - WORKER_UID_BASE) // STRIDE
 
-def first_worker_id(maps: Iterable[str], workers: int) -> int:
-    """Return the first of *workers* successive host ids that root may give away, by the texts of its id maps."""
+
+def claim_number(folder: str = "/run/leeward-numbers") -> tuple[int, int]:
+    """
+    Claim the least number that no other daemon of root has on this host. Returns it, and the descriptor that holds it,
+    the caller's; 0 and -1 where root can't write *folder*. Unsupported: all MOST_DAEMONS are taken.
+    """
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        for number in range(MOST_DAEMONS):
+            fd = os.open(f"{folder}/{number}", os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+            except OSError:
+                os.close(fd)
+                raise
+            else:
+                return number, fd
+    except OSError:
+        return 0, -1
+    raise Unsupported("user namespace", have=f"{MOST_DAEMONS} daemons of root", need="ids that none of them gives away",
+                      cure="end one of them")
+
+
+def first_worker_id(maps: Iterable[str], workers: int, number: int = 0) -> int:
+    """
+    Return the first of *workers* successive host ids that root may give away, by the texts of its id maps. Daemons have
+    others by their *number*, but not in a container with 65536 ids.
+    """
     spans = [[(int(first), int(first) + int(count)) for first, _, count in map(str.split, text.splitlines())]
              for text in maps]
-    for base, end in ((WORKER_UID_BASE, 1 << 31), (CONTAINER_UID_BASE, 61_184)):
+    for base, end in ((WORKER_UID_BASE + number * STRIDE, 1 << 31), (CONTAINER_UID_BASE, 61_184)):
         last = base + workers
         if last <= end and all(any(start <= base and last <= stop for start, stop in span) for span in spans):
             return base

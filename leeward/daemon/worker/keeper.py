@@ -162,9 +162,8 @@ class Keeper:
 
     def rest(self) -> None:
         """Close the descriptors that only a next job needs: a live sandbox keeps this keeper, which gets no other job."""
-        fds, self._sized, self._trust, self.rested = (*self._sized, *self._trust), (), (), True
-        for fd in fds:
-            os.close(fd)
+        self.rested = True
+        self._let_go(*self._sized, *self._trust, self._sockets)
 
     def close(self) -> None:
         """Close the channel. May be called repeatedly."""
@@ -187,10 +186,12 @@ class Keeper:
                     self._close_rest)
 
     def _close_rest(self) -> None:
-        rest = (self._sockets, self.ptmx, *self._trust, *self._sized, *self.listeners)
-        self._sockets = self.ptmx = -1
-        self._sized, self._trust, self.listeners, self.memory = (), (), [], None
-        in_any_case(*(partial(os.close, fd) for fd in rest if fd >= 0))
+        fds, self.ptmx, self.listeners, self.memory = (self.ptmx, *self.listeners), -1, [], None
+        self._let_go(*self._sized, *self._trust, self._sockets, *fds)
+
+    def _let_go(self, *fds: int) -> None:
+        self._sockets, self._sized, self._trust = -1, (), ()
+        in_any_case(*(partial(os.close, fd) for fd in fds if fd >= 0))
 
 
 make_keeper = point("worker.keeper")(Keeper)

@@ -56,7 +56,7 @@ class Leasing:
         """Offer the next runner to the fast path, if the worker is free."""
         if self.offered is not None or not self._worker.free:
             return
-        fast_path = self._pool.fast_path
+        fast_path = self._pool.open_path
         if fast_path is None or self.terms.ways_out.listeners:  # the broker has to hear of a job before it runs
             return
         runner = self._arming.store[0]

@@ -1,6 +1,6 @@
 """
 Reaps processes whose parent has died, and which became the daemon's children: it is a subreaper, and gets those of a
-dead zygote, keeper, opener, shard or command.
+dead zygote, keeper, opener or command.
 
 Source: prctl(2) PR_SET_CHILD_SUBREAPER, waitid(2)
 """

@@ -240,13 +240,6 @@ class Driver(Protocol):
         """Bound the leaves that each later worker has at once, with those that are kept for a later job; 0 for no bound."""
         return
 
-    def annex(self, number: int, pid: int) -> Callable[[], None]:
-        """
-        Move *pid*, another process of this daemon, to a place where it can make groups; KernelRefusal if it can't be
-        moved. Returns the function that removes the place when the process has ended.
-        """
-        return _nothing  # it makes its groups where this process does
-
     def sweep(self) -> int:
         """
         Remove the groups of dead daemons of this user; return the number of these daemons. A group whose processes are
@@ -257,10 +250,6 @@ class Driver(Protocol):
     def close(self) -> None:
         """Remove all groups that the driver made, which the caller has emptied, and undo its changes to other groups."""
         return
-
-
-def _nothing() -> None:
-    return
 
 
 def processors_in_turn() -> tuple[int, ...]:

@@ -10,7 +10,6 @@ Source:    Documentation/admin-guide/cgroup-v2.rst, cgroups(7), clone(2)
         w0                  worker; its cgroup.procs belongs to the worker's uid
           keeper            keeper and inits
           1                 leaf of job 1
-        shard1              D of the daemon's first shard
 
 Once D gives controllers to its children, D itself may hold no process: the daemon leaves it, and no other may be there.
 
@@ -23,8 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from leeward._native.loop import Gauge
@@ -269,16 +267,6 @@ class V2Driver(entry.Driver):
         cpus = entry.processors_of(slot, limits, self._cpus) if self.affinity_fixed else ()
         return V2Worker(self._home, slot, owner_uid, cpus[:1] if self._pinned else cpus, timed=self._timed)
 
-    def annex(self, number: int, pid: int) -> Callable[[], None]:
-        assert self._home is not None
-        group = self._home.make(f"shard{number}")
-        try:
-            group.write("cgroup.procs", str(pid))
-        except BaseException:
-            _remove(group)
-            raise
-        return partial(_remove, group)
-
     def sweep(self) -> int:
         return daemon_group.sweep(self._hierarchies)
 
@@ -300,11 +288,6 @@ class V2Driver(entry.Driver):
                     group.remove()
                 group.close()
         self._outer.close()
-
-
-def _remove(group: Group) -> None:
-    daemon_group.destroy([below for below, _, _ in os.walk(group.path, topdown=False)])
-    group.close()
 
 
 def _delegated(hierarchies: tuple[Hierarchy, ...]) -> str:

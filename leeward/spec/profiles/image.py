@@ -30,6 +30,7 @@ class ImagePlan:
     gid: int
     home: str
     handed: bool  # as of Root
+    owners: bool = False  # as of Root
 
 
 def image(spec: SandboxSpec, plan: ImagePlan) -> SandboxSpec:
@@ -47,4 +48,5 @@ def image(spec: SandboxSpec, plan: ImagePlan) -> SandboxSpec:
             (*(text for text in view.texts if within(text.target, "/sys")), *([Text(ZEROS, b"")] if zeros else [])),
             tuple(link for link in view.links if within(link.target, "/dev")),
             Scratch(("/dev/shm",), _INODES), view.proc, view.proc_live, (), view.terminals,
-            Root(plan.layers, tuple(text for text in view.texts if text.target in _OURS), plan.handed, zeros)))
+            Root(plan.layers, tuple(text for text in view.texts if text.target in _OURS), plan.handed,
+                 plan.owners and plan.uid == plan.gid == 0, zeros)))

@@ -24,6 +24,7 @@ class Profile:
     home: str = ""  # the path that leads to /workspace and is HOME; "" for the base's
     idle: str = ""  # what becomes of a sandbox that was idle for too long, of `IDLE`; "" is the configuration's
     image: str = ""  # an image, whose root file system its sandboxes have; "" for the host's files
+    owners: bool = False  # root in an image is told whom it gave a file to; each look at a file asks the supervisor
     min: int = 1  # workers that are kept while the profile is in use
     max: int = 4  # the most workers
 

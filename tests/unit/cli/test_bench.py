@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from leeward.errors import LeewardError
-from leeward_cli.bench import alternatives, figures, floors, report
+from leeward_cli.bench import alternatives, figures, floors, report, scaling
 from leeward_cli.bench.figures import Stir, Ticks, percentile, ratio
 from leeward_cli.bench.ours import Legs
 from leeward_cli.bench.rounds import GAP_S, Samples
@@ -258,3 +258,17 @@ def test_the_floors_in_c_compile_without_a_warning(tmp_path):
                     tmp_path / "floors", floors.SOURCE], check=True)
 
     assert 2 == subprocess.run([tmp_path / "floors"], stderr=subprocess.DEVNULL, check=False).returncode
+
+
+@pytest.mark.parametrize(("processors", "daemons", "client", "bound"), [
+    (2, 1, 0.1, 500.0),    # four milliseconds of two processors' time
+    (16, 1, 0.1, 1000.0),  # one thread of a daemon
+    (16, 4, 0.1, 4000.0),  # as many processors as jobs need
+    (16, 4, 1.0, 1000.0),  # the only client
+])
+def test_the_model_of_a_machine_comes_near_the_bound_and_not_above(processors: int, daemons: int, client: float,
+                                                                   bound: float) -> None:
+    rate, share = scaling.simulated(processors, daemons, 1, client=client, thread=1.0, rest=3.0 - client)
+
+    assert 0.85 * bound < rate < 1.05 * bound
+    assert abs(share - rate / (1000 * daemons)) < 1e-6

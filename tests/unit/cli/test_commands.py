@@ -166,8 +166,6 @@ def test_status_has_a_line_for_each_thing() -> None:
         "max_connections": 1024, "fresh_layout": False, "uptime": 1.25,
         "snapshot": "none: no memory file can hold what it has written",
         "pools": [{"profile": "shell", "memory": 3 << 20, "unused": 2.0, "snapshot": "off"}],
-        "shards": [{"shard": 1, "pid": 7, "state": "serving", "connections": 3, "workers": {"total": 2, "busy": 1},
-                    "jobs": {"done": 5}}, {"shard": 2, "pid": -1, "state": "starting", "connections": 0}],
         "environments": {"folder": "/var/lib/x", "size": 20 << 30, "egress": "", "version": [3, 11]}})
 
     assert """\
@@ -178,8 +176,6 @@ layers
   cgroup        absent
 degraded        landlock
 pool            shell: ? workers, ? busy, 0 of ? sessions and sandboxes, ? jobs done, 3.0 MiB, unused for 2 s, snapshot off
-shard           1: serving, pid 7, 3 connections, 2 workers, 1 busy, 5 jobs done
-shard           2: starting, no process, 0 connections
 max connections 1024
 fresh layout    no
 uptime          1.2 s

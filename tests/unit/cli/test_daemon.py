@@ -37,7 +37,7 @@ def test_every_option_is_taken(argv: list[str]) -> None:
     name, _, value = (argv or [""])[0].removeprefix("--no-").lstrip("-").partition("=")
     name = {"config": "config_file", "s": "socket"}.get(name, name.replace("-", "_"))
     wanted: Any = value or (argv[1] if argv[1:] else "--no-" not in "".join(argv))
-    if name in ("pool_size", "max_jobs", "shards", "spares", "idle_exit", "ready_fd"):
+    if name in ("pool_size", "max_jobs", "spares", "idle_exit", "ready_fd"):
         wanted = int(wanted)
     found = parse("daemon run", argv).parameters()
 

@@ -18,15 +18,18 @@ from leeward.crossing import scratch_copies, walk
 from leeward.errors import LeewardError
 
 
+def given(source: Sequence[Path], write: int) -> None:
+    """As a porter gives them."""
+    folders = [os.open(path, os.O_RDONLY) for path in source]
+    scratch_copies.give(folders, write)
+    for fd in (*folders, write):
+        os.close(fd)
+
+
 def copied(source: Sequence[Path], target: Sequence[Path]) -> int:
     """Through a pipe, by two threads in place of two porters."""
     read, write = os.pipe()
-
-    def give() -> None:
-        scratch_copies.give([*map(str, source)], write)
-        os.close(write)
-
-    giver = threading.Thread(target=give)
+    giver = threading.Thread(target=given, args=(source, write))
     giver.start()
     try:
         return scratch_copies.take([*map(str, target)], read)
@@ -35,14 +38,14 @@ def copied(source: Sequence[Path], target: Sequence[Path]) -> int:
         giver.join()
 
 
-def taken(target: Path, *rows: object) -> int:
+def taken(target: Path, *rows: object, root: bool = False) -> int:
     """Take *rows* as they are, and what is after the last one."""
     read, write = os.pipe()
     packed = [msgpack.packb(row) for row in rows]
     os.write(write, b"".join(struct.pack(">I", len(row)) + row for row in packed))
     os.close(write)
     try:
-        return scratch_copies.take([str(target)], read)
+        return scratch_copies.take([str(target)], read, root=root)
     finally:
         os.close(read)
 
@@ -121,6 +124,29 @@ def test_what_is_there_is_not_replaced(place: Path) -> None:
     assert "mine" == (target / "a").read_text()
 
 
+def test_in_a_root_what_is_there_makes_room(place: Path) -> None:
+    """For what replaces it, is gone or hides it; folders become one. What is mounted there, and what links lead to, stays."""
+    target = place / "to/work"
+    for name in ("gone/a/b", "hidden/old", "one/old", "file/old", "dev"):
+        (target / name).mkdir(parents=True)
+    (target / "dev/null").touch()
+    (target / "link").symlink_to(place / "from")
+    marks, times = [("user.overlay.opaque", b"y"), ("user.mine", b"1")], [1, 2]
+    rows = [[0, b"gone", "gone", 0, [], None], [0, b"none", "gone", 0, [], None],
+            [0, b"hidden", "folder", 0o755, times, marks], [0, b"one", "folder", 0o700, times, marks[1:]],
+            [0, b"file", "file", 0o644, times, [0, []]],
+            [0, b"dev", "folder", 0o755, times, []], [0, b"link", "folder", 0o755, times, []]]
+    assert 6 == taken(target, *rows, None, root=True)
+    assert ["dev", "file", "hidden", "link", "one"] == sorted(os.listdir(target))
+    assert ([], ["old"], ["null"]) == tuple(os.listdir(target / name) for name in ("hidden", "one", "dev"))
+    assert (["user.mine"], True) == (os.listxattr(target / "hidden"), not (target / "link").is_symlink())
+    assert ["tmp", "work"] == sorted(os.listdir(place / "from"))
+    (target / "out").symlink_to(place / "from")
+    with pytest.raises(NotADirectoryError):
+        taken(target, [0, b"out/work", "gone", 0, [], None], None, root=True)
+    assert ["tmp", "work"] == sorted(os.listdir(place / "from"))
+
+
 def test_rows_that_end_early_or_are_too_long_are_refused(place: Path) -> None:
     target = place / "to/work"
     for rows in ((), ([0, b"a", "folder", 0o755, [1, 2], []],)):
@@ -159,5 +185,4 @@ def test_a_pipe_that_nobody_reads_ends_it(place: Path) -> None:
     (place / "from/work/a").write_bytes(b"x" * (4 << 20))
     read, write = os.pipe()
     os.close(read)
-    scratch_copies.give([str(place / "from/work")], write)
-    os.close(write)
+    given([place / "from/work"], write)

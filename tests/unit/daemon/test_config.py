@@ -93,13 +93,11 @@ def test_tables_of_later_files_win_key_by_key(home: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("config", "memory", "most"), [
     (Config(), 24 << 30, 256), (Config(), 1 << 30, 28), (Config(), 64 << 20, 0), (Config(max_jobs=0), 24 << 30, 0),
-    (Config(max_jobs=4), 24 << 30, 0), (Config(max_jobs=500), 1 << 30, 496), (Config(shards=2), 24 << 30, 0),
+    (Config(max_jobs=4), 24 << 30, 0), (Config(max_jobs=500), 1 << 30, 496),
 ])
 def test_workers_for_jobs_are_as_many_as_memory_carries_or_as_asked_for(config: Config, memory: int, most: int) -> None:
     assert most == jobs_beyond(config, memory)
 
 
 def test_clients_are_told_how_many_jobs_run_at_once() -> None:
-    """The workers of shards count, too."""
     assert (4, 260) == (caps(Config(), 260)["workers"], caps(Config(), 260)["jobs"])
-    assert 8 == caps(Config(pool_size=8, shards=2), 4)["jobs"]

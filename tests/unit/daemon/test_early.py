@@ -38,7 +38,7 @@ def test_every_key_of_the_configuration_reaches_the_engine() -> None:
     config = Config(pool_size=7, spares=3, recycle_after=5, layout_jobs=7, layout_time=8.0, fresh_layout=True,
                     queue_size=9, queue_delay=0.5, limits=Limits(time=1.5), ceilings=Limits(time=2.5),
                     python_env="/env", preload=("json",), allow_degraded=("landlock",), rehearse=False,
-                    results="inline", max_sessions=2, session_grace=0.5, loopback=True, terminal=True, pinned=True, shards=2,
+                    results="inline", max_sessions=2, session_grace=0.5, loopback=True, terminal=True, pinned=True,
                     users={5: {"jobs": 3}})
     told, unsaid = early.settings(config), Settings()
 

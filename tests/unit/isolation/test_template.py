@@ -104,18 +104,36 @@ def test_without_mount_setattr_no_step_sets_them(host: Path) -> None:
 
 
 def test_no_link_is_followed_on_the_way_to_a_place(host: Path) -> None:
-    """Every folder by its name in the one above it; what is opened there must be a folder."""
+    """
+    What is opened isn't followed. A path leads through folders alone that steps before have made, as new ones, and on which
+    nothing was mounted since; below a bind or a link each folder is opened by its name in the one above it.
+    """
+    texts = Text("/a/text", b"x"), Text("/a/b/c/d/text", b"x"), Text("/a/b/text", b"x"), Text("/to/text/below", b"x")
+    binds = Bind(str(host / "folder"), "/a/b/c"), Bind(str(host / "link"), "/to", optional=True)
     with mock.patch.object(native, "sets_attributes", return_value=True):
-        made = Template(view(Bind(str(host / "folder"), "/a/b/c"), texts=(Text("/a/text", b"x"),),
-                             links=(Symlink("/a/link", "/b"),))).table.steps
-    walked = [step for step in made if step.call is Call.OPENAT]
-    assert len(walked) > 6
-    for step in walked:
-        name, flags = step.arguments[1], step.arguments[2]
-        assert isinstance(name, str)
-        assert "/" not in name
-        assert isinstance(flags, int)
-        assert flags & 0o400000  # O_NOFOLLOW
+        made = Template(view(*binds, texts=texts, links=(Symlink("/a/link", "/b"),))).table.steps
+    folders, alone = set[str](), 0
+    at = {Call.OPENAT: 1, Call.MKDIRAT: 1, Call.SYMLINKAT: 2, Call.MOVE_MOUNT: 3}
+    for step in made:
+        path = step.arguments[at[step.call]] if step.call in at else "/tmp"
+        if path in ("./proc", "/tmp"):
+            continue
+        assert isinstance(path, str)
+        above = path.rpartition("/")[0]
+        assert not above or above in folders
+        if step.call is Call.OPENAT:
+            assert isinstance(step.arguments[2], int)
+            assert step.arguments[2] & 0o400000  # O_NOFOLLOW
+        elif step.call is Call.MKDIRAT and step.answers == (0,):
+            assert native.AT_FDCWD == step.arguments[0]
+            folders.add(path)
+        elif step.call is Call.MKDIRAT:
+            assert path not in folders
+            alone += 1
+        elif step.call is Call.MOVE_MOUNT:
+            folders = {each for each in folders if not f"{each}/".startswith(f"{path}/")}
+    assert {"a", "a/b", "proc"} <= folders
+    assert 4 == alone  # c and d, and to and text
 
 
 def test_a_text_is_a_program_if_it_says_so() -> None:

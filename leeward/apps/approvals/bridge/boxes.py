@@ -145,7 +145,8 @@ class AskingBox:
         self.bridge = BridgeEnd(process, answering, until)
         if not self.bridge.wait(_BRIDGE_S):
             self.bridge.close()
-            raise BadRequest(f"the sandbox has no bridge: {self.bridge.fault}")
+            raise BadRequest(f"the sandbox has no bridge, for which it needs a python3, its image's if it has one:"
+                             f" {self.bridge.fault}")
 
     def _end_processes(self, which: Callable[[Mapping[str, Any]], bool]) -> None:
         for row in self.box.processes():

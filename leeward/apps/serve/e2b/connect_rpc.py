@@ -15,7 +15,16 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from leeward.apps.serve.calls import MOST_JSON, AnswerStream, ClientGone, ServeCall, check_values, pieces_of
+from leeward.apps.serve.calls import (
+    ENDLESS,
+    MOST_JSON,
+    AnswerStream,
+    ClientGone,
+    ServeCall,
+    check_values,
+    in_turn,
+    pieces_of,
+)
 from leeward.apps.serve.e2b.boxes import OpenBox
 from leeward.apps.serve.e2b.messages import parsed, written
 from leeward.apps.serve.problems import ServeProblem, bad, problem_of, too_large
@@ -23,7 +32,7 @@ from leeward.apps.serve.problems import ServeProblem, bad, problem_of, too_large
 #: Bytes of one message, at most, if it is input, and otherwise: a second is needed to read a million arguments.
 MOST_INPUT, MOST_MESSAGE = 8 << 20, 256 << 10
 #: Bytes of a message, and entries of an answer, that may hold up other calls.
-SMALL, FEW = 16 << 10, 256
+SMALL, FEW = 16 << 10, 128
 #: Seconds between two messages that only say that a stream lives, at least.
 LEAST_KEEPALIVE_S = 5.0
 
@@ -65,9 +74,7 @@ class Method:
         if not is_stream:
             message = await _parsed(request, await call.body(most_of(request)), is_json)
             row = await call.unless_gone(self.handler(call, box, message))
-            few = all(len(value) <= FEW for value in row.values() if isinstance(value, list))
-            content = written(response, row, is_json) if few else await asyncio.to_thread(written, response, row, is_json)
-            return Response(content, media_type=kind)
+            return Response(await _written(call, response, row, is_json), media_type=kind)
         messages = _messages(call, request, is_json)
         if self.takes_stream:
             return Response(await _answered(self.handler(call, box, messages), response, is_json), media_type=kind)
@@ -81,7 +88,7 @@ class Method:
 async def _messages(call: ServeCall, name: str, is_json: bool) -> AsyncGenerator[Any, None]:
     """The messages of a stream in a body."""
     held = bytearray()
-    most = MOST_JSON if name != "process.StreamInputRequest" else 1 << 40  # a terminal may be used for days
+    most = MOST_JSON if name != "process.StreamInputRequest" else ENDLESS
     async for piece in pieces_of(call.request, most):
         held += piece
         call.use.received += len(piece)
@@ -100,6 +107,20 @@ async def _messages(call: ServeCall, name: str, is_json: bool) -> AsyncGenerator
             if flags & 2:
                 return
             yield await _parsed(name, data, is_json)
+
+
+async def _written(call: ServeCall, name: str, row: Row, is_json: bool) -> bytes:
+    """*row* as the bytes of an answer; many entries, of which it has one list then, in turn with other tenants' calls."""
+    many = [key for key, value in row.items() if isinstance(value, list) and len(value) > FEW]
+    if not many:
+        return written(name, row, is_json)
+    [key] = row
+    pieces = [await in_turn(call.use, written, name, {key: row[key][at:at + FEW]}, is_json)
+              for at in range(0, len(row[key]), FEW)]
+    if not is_json:
+        return b"".join(pieces)  # entries of one message behind the other are one message
+    begin = f'{{"{key}": ['.encode()
+    return begin + b", ".join(piece[len(begin):-2] for piece in pieces) + b"]}"
 
 
 async def _parsed(name: str, data: bytes, is_json: bool) -> Any:

@@ -8,24 +8,27 @@ import secrets
 import stat
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from leeward.apps.serve.calls import ServeCall, Use
+from leeward.apps.serve.calls import ServeCall, T, Use, in_turn
 from leeward.apps.serve.e2b.boxes import OpenBox
-from leeward.apps.serve.e2b.connect_rpc import Method, Row, keepalive_of
+from leeward.apps.serve.e2b.connect_rpc import FEW, Method, Row, keepalive_of
 from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
+from leeward.client import file_calls
+from leeward.client.aio_files import AsyncFiles
+from leeward.client.conversation import checked
 from leeward.client.file_calls import FileChange, FileInfo, FileWatch
 from leeward.errors import DaemonError
 
 #: Entries of a list of folders below folders; events that wait for a caller; watchers of a sandbox: at most.
 MOST_ENTRIES, MOST_EVENTS, MOST_WATCHERS = 20_000, 4096, 16
-#: Entries of a list that are made without a turn for other calls.
-_AT_ONCE = 256
 #: Seconds between two scans of a folder that is watched, at least, and so many times those of the last one; a tenant's
 #: folders that are scanned so often. Of more each is scanned less often.
 LOOKS_S, RESTS, OFTEN = 0.25, 10, 8
+
+S = TypeVar("S")
 
 _TYPES = {"file": "FILE_TYPE_FILE", "folder": "FILE_TYPE_DIRECTORY"}
 _EVENTS = {"created": "EVENT_TYPE_CREATE", "modified": "EVENT_TYPE_WRITE", "deleted": "EVENT_TYPE_REMOVE"}
@@ -81,29 +84,59 @@ async def _remove(call: ServeCall, box: OpenBox, message: Any) -> Row:
 
 
 async def _list_dir(call: ServeCall, box: OpenBox, message: Any) -> Row:
-    entries = list[Row]()
-    for number, (path, info) in enumerate(await below(box, await box.path(message.path), max(1, message.depth)), 1):
-        entries.append(entry_of(path, info, await _target(box, path) if info.kind == "link" else None))
-        if not number % _AT_ONCE:
-            await asyncio.sleep(0)
-    return {"entries": entries}
+    found = await below(call.use, box, await box.path(message.path), max(1, message.depth))
+    targets = {path: await _target(box, path) for path, info in found if info.kind == "link"}
+
+    def entries(some: list[tuple[str, FileInfo]]) -> list[Row]:
+        return [entry_of(path, info, targets.get(path)) for path, info in some]
+
+    return {"entries": await rows_of(call.use, found, entries)}
 
 
-async def below(box: OpenBox, folder: str, depth: int) -> list[tuple[str, FileInfo]]:
+async def rows_of(use: Use, found: list[S], rows: Callable[[list[S]], list[T]]) -> list[T]:
+    """The *rows* of all that was found, some in each turn."""
+    return [row for at in range(0, len(found), FEW) for row in await in_turn(use, rows, found[at:at + FEW])]
+
+
+class TurnFiles(AsyncFiles):
+    """The files in a sandbox, whose long answers are read in its tenant's turn."""
+
+    def __init__(self, use: Use, box: OpenBox) -> None:
+        super().__init__(box.box)
+        self._use = use
+
+    async def _ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        reply = await self._sandbox.ask(op, fields)
+        return await in_turn(self._use, checked, file_calls.answer_of, op, fields, reply)
+
+    async def pages(self, path: str) -> AsyncIterator[list[FileInfo]]:
+        """The entries of a folder, as many as one answer has."""
+        rows, more = list[list[Any]](), True
+        while more:
+            rows, more = await self._do(file_calls.page(file_calls.raw(path), rows[-1][0] if rows else b""))
+            yield await in_turn(self._use, list, map(file_calls.info_of, rows))
+
+    async def changes(self, seen: FileWatch) -> list[FileChange]:
+        """What has changed since the last look."""
+        call = seen.look()
+        op, fields = next(call)
+        _, found = await in_turn(self._use, file_calls.advanced, call, await self._ask(op, **fields), None)
+        changes: list[FileChange] = found
+        return changes
+
+
+async def below(use: Use, box: OpenBox, folder: str, depth: int) -> list[tuple[str, FileInfo]]:
     """What is in a folder, and in its folders *depth* deep, by path; links aren't followed. ServeProblem for too much."""
-    todo, found = deque([(folder, depth)]), list[tuple[str, FileInfo]]()
+    todo, found, files = deque([(folder, depth)]), list[tuple[str, FileInfo]](), TurnFiles(use, box)
     while todo:
         folder, depth = todo.popleft()
-        for info in await box.box.files.list(folder):
-            path = posixpath.join(folder, info.name)
-            found.append((path, info))
-            if info.is_folder and depth > 1:
-                todo.append((path, depth - 1))
-            if not len(found) % _AT_ONCE:
-                await asyncio.sleep(0)
+        async for infos in files.pages(folder):
+            some = [(posixpath.join(folder, info.name), info) for info in infos]
+            found += some
+            todo += [(path, depth - 1) for path, info in some if info.is_folder and depth > 1]
             if len(found) > MOST_ENTRIES:
                 raise bad(f"more than {MOST_ENTRIES} entries are below this folder")
-    return sorted(found, key=lambda each: each[0])
+    return await in_turn(use, sorted, found)
 
 
 class Watcher:
@@ -130,8 +163,7 @@ class Watcher:
         self._use.watchers += 1
 
     async def _changes(self) -> list[FileChange]:
-        found: list[FileChange] = await self._box.box.files._do(self._seen.look())
-        return found
+        return await TurnFiles(self._use, self._box).changes(self._seen)
 
     async def look(self) -> None:
         """Add what has changed since the last look."""

@@ -122,14 +122,13 @@ def test_a_tenants_many_folders_are_looked_at_less_often(monkeypatch):
 
     use, looks = Use(), []
 
-    async def do(call):
+    async def ask(op, fields):
         looks.append(asyncio.get_running_loop().time())
-        return []
+        return {}
 
     async def run(count):
         looks.clear()
-        files = SimpleNamespace(_do=do)
-        box = SimpleNamespace(box=SimpleNamespace(files=files))
+        box = SimpleNamespace(box=SimpleNamespace(ask=ask))
         watchers = [filesystem.Watcher(box, use, "/", False) for _ in range(count)]
         for each in watchers:
             await each.begin()
@@ -140,6 +139,7 @@ def test_a_tenants_many_folders_are_looked_at_less_often(monkeypatch):
             each.close()
         return (looks[-1] - looks[0]) / 2
 
+    monkeypatch.setattr(filesystem.file_calls, "answer_of", lambda *_: {"rows": []})
     monkeypatch.setattr(filesystem, "LOOKS_S", 0.01)
     monkeypatch.setattr(filesystem, "RESTS", 0)
     assert asyncio.run(run(1)) < 0.1

@@ -27,14 +27,29 @@ async def said(found):
 @pytest.mark.parametrize("sizes", [(), (3,), (1 << 20,), (0, 1 << 20, 5), ((3 << 18) * 2,), ((3 << 18) + 1, 7)])
 def test_large_files_come_in_pieces_of_the_same_json(sizes):
     """So that the loop, and with it every other call, waits for no more than one of them."""
+    from leeward.apps.serve.calls import Use
     from leeward.apps.serve.run_code import PIECE, answer
 
     files = {f"a\"{number}": b"\xff" * size for number, size in enumerate(sizes)}
-    pieces = asyncio.run(said(answer({"status": "Success", "files": files, "message": "é"})))
+    pieces = asyncio.run(said(answer(Use(), {"status": "Success", "files": files, "message": "é"})))
 
     assert {"status": "Success", "message": "é", "files": {
         name: base64.b64encode(data).decode() for name, data in files.items()}} == json.loads(b"".join(pieces))
     assert all(len(piece) <= 2 * PIECE for piece in pieces)
+
+
+@pytest.mark.parametrize("output", [b"", b"abc", b"\xff" * 300_000, "é\0\U0001f600".encode() * 100_000, b"\xc3" * 98305 + b"\xa9"])
+def test_much_output_comes_in_pieces_of_the_same_text(output):
+    from leeward.apps.serve.calls import Use
+    from leeward.apps.serve.run_code import PIECE, answer
+    from leeward.apps.serve.run_code import said as text_of
+
+    for row in ({"run_result": {"stdout": text_of(output)}, "compile_result": None}, {"cells": [{"stdout": text_of(output)}] * 2}):
+        pieces = asyncio.run(said(answer(Use(), {**row, "files": {}})))
+        expected = {"stdout": output.decode("utf-8", "replace")}
+        found = json.loads(b"".join(pieces))
+        assert expected == (found["cells"][1] if "cells" in row else found["run_result"])
+        assert all(len(piece) <= 14 * PIECE for piece in pieces)  # a byte can be \\ufffd, and a piece one too long
 
 
 def test_files_of_an_answer_are_bounded():
@@ -48,7 +63,7 @@ def test_files_of_an_answer_are_bounded():
         files = Files()
 
     with pytest.raises(ServeProblem):
-        answer({"files": {"a": bytes(MOST_ANSWER + 1)}})
+        answer(None, {"files": {"a": bytes(MOST_ANSWER + 1)}})
     assert 10 << 20 == len(asyncio.run(fetched(Box, ["a"]))["a"])
     with pytest.raises(ServeProblem):
         asyncio.run(fetched(Box, ["a", "b"]))

@@ -21,28 +21,6 @@ class Transport(asyncio.Transport):
         self.sent.append("closed")
 
 
-def test_what_is_written_in_one_iteration_is_sent_in_one_piece():
-    from leeward.apps.serve.serving import GATHERED, GatheredTransport
-
-    async def run():
-        whole = Transport()
-        gathered = GatheredTransport(whole, asyncio.get_running_loop())
-        gathered.write(b"head ")
-        gathered.write(b"")
-        gathered.write(b"body")
-        assert [] == whole.sent
-        await asyncio.sleep(0)
-        assert [b"head body"] == whole.sent
-        gathered.write(bytes(GATHERED + 1))  # what is much waits in the transport, which says so
-        assert [GATHERED + 1] == [len(each) for each in whole.sent[1:]]
-        gathered.write(b"end")
-        gathered.close()
-        await asyncio.sleep(0)
-        assert [b"end", "closed"] == whole.sent[2:]
-
-    asyncio.run(run())
-
-
 def test_a_websocket_whose_client_has_gone_does_not_keep_the_server_from_ending(monkeypatch):
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -101,8 +79,9 @@ async def opened(handler, early=b""):
     from uvicorn.server import ServerState
 
     from leeward.apps.serve.calls import Use
+    from leeward.apps.serve.connections import EndingTransport
     from leeward.apps.serve.jupyter_face import refused
-    from leeward.apps.serve.serving import EndingTransport, sockets_of
+    from leeward.apps.serve.serving import sockets_of
     from leeward.apps.serve.sockets import SocketEndpoint
     from leeward.apps.serve.tokens import ServeTenant
 
@@ -162,7 +141,7 @@ def test_what_is_no_message_before_a_websocket_is_open_or_beside_its_end_ends_it
 @pytest.mark.parametrize("end", ["an error", "the client's", "a ping without an answer"])
 def test_a_websocket_that_ends_and_whose_client_reads_nothing_has_its_seat_until_it_is_gone(monkeypatch, end):
     """Else one tenant could have all connections that the server takes."""
-    from leeward.apps.serve import serving
+    from leeward.apps.serve import connections
     from leeward.apps.serve.problems import bad
 
     async def handler(call):
@@ -189,7 +168,7 @@ def test_a_websocket_that_ends_and_whose_client_reads_nothing_has_its_seat_until
                 await asyncio.sleep(0)
         assert not transport.held
 
-    monkeypatch.setattr(serving, "LAST_S", 0.01)
+    monkeypatch.setattr(connections, "LAST_S", 0.01)
     asyncio.run(run())
 
 

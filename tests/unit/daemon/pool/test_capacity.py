@@ -56,6 +56,10 @@ class Timers:
         self.calls.pop(seconds)()
 
 
+class Queue(list[Any]):
+    takers = 0
+
+
 class Stand:
     """A capacity with a pool around it that has what it asks for."""
 
@@ -65,7 +69,7 @@ class Stand:
         self.grown: list[int] = []
         self.workforce = SimpleNamespace(beyond=Beyond(beyond, 1000), own=OWN, held=0, offers={}, closed=False,
                                          grow=self.grown.append)
-        self.queue: list[Any] = []
+        self.queue = Queue()
         ledger = SimpleNamespace(running_anywhere=lambda user: sum(user == job.user for job in self.running),
                                  leaves_others=lambda *_: True)
         pool: Any = SimpleNamespace(workforce=self.workforce, ledger=ledger, queue=self.queue, tickets=self.running,

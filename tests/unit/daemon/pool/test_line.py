@@ -259,11 +259,12 @@ def test_a_connection_whose_next_cannot_start_now_is_passed_over() -> None:
 
 
 def test_those_that_take_a_worker_are_counted() -> None:
-    """However they come and go."""
-    line = FairQueue[Job](3)
+    """However they come and go. The size isn't for them: the pool bounds their number."""
+    line = FairQueue[Job](1)
     for number in range(3):
-        line.add(Job(1, number, take=None if number == 1 else "a session"))
+        assert line.add(Job(1, number, take=None if number == 1 else "a session")) is None
     assert 2 == line.takers
+    assert (second := Job(1, 3)) is line.add(second)
     first = line.take(any_of)
     assert first is not None
     assert 1 == line.takers

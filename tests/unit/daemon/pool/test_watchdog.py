@@ -9,6 +9,9 @@ from unittest.mock import Mock
 import pytest
 
 from leeward.daemon.pool.watchdog import LATE_S, TELL_S, Standstill, Watchdog
+from leeward.daemon.run.execution import Execution
+from leeward.daemon.run.lease import Lease
+from leeward.daemon.run.live_runner import LiveRunner
 from leeward.daemon.run.verdict import Stop
 from leeward.spec.outcome import Limit
 
@@ -110,3 +113,13 @@ def test_the_memory_of_a_job_is_looked_at_of_which_python_does_not_know_yet(loop
     watch(thread, loop, 1.0)
 
     ended.assert_called_with(runner, Stop.MEMORY)
+
+
+@pytest.mark.parametrize(("tenant", "may"), [
+    (None, False), (Mock(spec=LiveRunner, processes={}), False), (Mock(spec=LiveRunner, processes={1: Mock()}), True),
+    (Mock(spec=Execution), True), (Mock(spec=Lease), True)])
+def test_the_thread_sleeps_while_nothing_may_have_to_be_ended(loop: Loop, tenant: object, may: bool) -> None:
+    """However many live sandboxes there are without a process."""
+    made: Any = loop
+    thread = Watchdog(made, lambda: [Mock(**{"leasing.execution": tenant})] * 5, time=1.0, report=signs_of_nothing)
+    assert may is thread._busy()

@@ -101,3 +101,13 @@ def test_workers_are_made_at_once_for_sandboxes_that_wait(reactor):
         assert workforce.with_held(0) <= wanted
         reactor.run(lambda most=most: len(workforce.by_slot) == most)
     assert not any(worker.lean for worker in workforce.workers)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_pool_that_jobs_name_has_the_fast_path_for_holders_alone(named):
+    path = object()
+    reactor = SimpleNamespace(fast_path=path, barrier=SimpleNamespace(steps=lambda *_: None))
+    workforce = Workforce(reactor, SimpleNamespace(), SimpleNamespace(), 1, grows=named)
+    assert (path, None if named else path) == (workforce.fast_path, workforce.open_path)
+    workforce.stop_offering()
+    assert (None, None) == (workforce.fast_path, workforce.open_path)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from leeward.daemon.worker.idmaps import CONTAINER_UID_BASE, WORKER_UID_BASE, first_worker_id
+from leeward.daemon.worker.idmaps import CONTAINER_UID_BASE, STRIDE, WORKER_UID_BASE, claim_number, first_worker_id
 from leeward.errors import Unsupported
 
 HOST = "         0          0 4294967295\n"
@@ -31,3 +34,19 @@ def test_the_first_free_range_of_ids_is_found(uids: str, gids: str, workers: int
 def test_too_few_ids_are_an_error_with_a_cure(uids: str, gids: str, workers: int) -> None:
     with pytest.raises(Unsupported, match="start leeward as another user than root"):
         first_worker_id((uids, gids), workers)
+
+
+def test_each_daemon_of_root_has_the_least_number_that_no_other_has(tmp_path: Path) -> None:
+    """And with it ids of its own. A number is free again with its descriptor."""
+    folder = str(tmp_path / "numbers")
+    held = [claim_number(folder) for _ in range(3)]
+    os.close(held[1][1])
+    again = claim_number(folder)
+    blocked = claim_number("/proc/none")
+
+    assert [0, 1, 2, 1] == [number for number, _ in (*held, again)]
+    assert WORKER_UID_BASE + STRIDE == first_worker_id((HOST, HOST), STRIDE, 1)
+    assert CONTAINER_UID_BASE == first_worker_id((CONTAINER, CONTAINER), 4, 1)
+    assert (0, -1) == blocked
+    for _, fd in (held[0], held[2], again):
+        os.close(fd)
