@@ -38,13 +38,15 @@ def test_large_files_come_in_pieces_of_the_same_json(sizes):
     assert all(len(piece) <= 2 * PIECE for piece in pieces)
 
 
-@pytest.mark.parametrize("output", [b"", b"abc", b"\xff" * 300_000, "é\0\U0001f600".encode() * 100_000, b"\xc3" * 98305 + b"\xa9"])
+@pytest.mark.parametrize("output", [b"", b"abc", b"\xff" * 300_000, "é\0\U0001f600".encode() * 100_000,
+                                    b"\xc3" * 98305 + b"\xa9"])
 def test_much_output_comes_in_pieces_of_the_same_text(output):
     from leeward.apps.serve.calls import Use
     from leeward.apps.serve.run_code import PIECE, answer
     from leeward.apps.serve.run_code import said as text_of
 
-    for row in ({"run_result": {"stdout": text_of(output)}, "compile_result": None}, {"cells": [{"stdout": text_of(output)}] * 2}):
+    for row in ({"run_result": {"stdout": text_of(output)}, "compile_result": None},
+                {"cells": [{"stdout": text_of(output)}] * 2}):
         pieces = asyncio.run(said(answer(Use(), {**row, "files": {}})))
         expected = {"stdout": output.decode("utf-8", "replace")}
         found = json.loads(b"".join(pieces))
