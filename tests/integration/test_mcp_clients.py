@@ -55,8 +55,8 @@ def test_the_line_for_a_program_is_written_down_as_it_is(tmp_path: Path, name: s
 @pytest.mark.needs("agent-claude")
 @pytest.mark.parametrize("page", ["serve", "other-systems"])
 def test_the_line_for_a_server_by_http_is_written_down_as_it_is(tmp_path: Path, page: str) -> None:
-    line = re.search(r"^    (claude mcp add --transport http leeward (\S+) --header .*)$", (ROOT / f"docs/{page}.md").read_text(),
-                     re.MULTILINE)
+    text = (ROOT / f"docs/{page}.md").read_text()
+    line = re.search(r"^    (claude mcp add --transport http leeward (\S+) --header .*)$", text, re.MULTILINE)
     assert line is not None
     found = added("claude", line[1], tmp_path)
     assert {"type": "http", "url": line[2], "headers": {"Authorization": "Bearer e2b_..."}} == found

@@ -552,8 +552,8 @@ def test_ssh_finds_the_socket_that_clients_there_would_take(daemon, ssh, tmp_pat
 @pytest.mark.needs("sshd")
 def test_a_program_is_sent_by_ssh_as_the_page_for_other_systems_has_it(daemon, ssh, tmp_path):
     """With what stands for the names of the host and of the command there."""
-    (line,) = re.findall(r"^    (ssh me@lw\.example leeward exec - <program\.py)$", (ROOT / "docs/other-systems.md").read_text(),
-                         re.MULTILINE)
+    page = (ROOT / "docs/other-systems.md").read_text()
+    (line,) = re.findall(r"^    (ssh me@lw\.example leeward exec - <program\.py)$", page, re.MULTILINE)
     (tmp_path / "program.py").write_text("print(6 * 7)\n")
     env = environment(daemon.socket)
     there = shlex.join(["env", *(f"{name}={env[name]}" for name in ("PYTHONPATH", "LEEWARD_SOCKET")), *command()])

@@ -112,7 +112,7 @@ COLOURS = ["color-contrast", "link-in-text-block"]
 
 
 def serious(page: Page, name: str) -> dict[str, Any]:
-    """What axe finds serious in what the page shows, called *name*: all of it in the light, and what is in colours in the dark."""
+    """What axe finds serious in what the page shows, called *name*: all in the light, what is in colours in the dark, too."""
     page.evaluate(AXE.read_text())
     found = dict[str, Any]()
     for scheme, more in (("dark", {"runOnly": COLOURS}), ("light", {})):
