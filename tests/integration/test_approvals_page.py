@@ -564,7 +564,8 @@ def test_every_view_fits_the_window_and_can_be_used(window: Window, served: Serv
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
             narrow = page.evaluate("""() => [...document.querySelectorAll("td, dd, h1, h2, h3, li, p, code")]
                 .filter((each) => each.checkVisibility() && each.textContent.trim().length > 8)
-                .filter((each) => !each.closest(".diff table") && each.getBoundingClientRect().width < 40).map((each) => each.outerHTML)""")
+                .filter((each) => !each.closest(".diff table") && each.getBoundingClientRect().width < 40)
+                .map((each) => each.outerHTML)""")
             assert [] == narrow, path
             shot(page, f"{kind}-{name}")
         small = page.evaluate("""(touched) => [...document.querySelectorAll(touched)]
