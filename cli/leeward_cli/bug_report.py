@@ -118,6 +118,8 @@ def bug_report(file: str, socket: str | None) -> int:
     try:
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as out:
             out.write(text)
+    except FileExistsError:
+        raise BadRequest(f"{file} is there already; name another FILE, or - for standard output") from None
     except OSError as error:
         raise click.ClickException(f"{file}: {error.strerror}") from None
     click.echo(f"{file}: {len(text)} bytes; read it before you send it")

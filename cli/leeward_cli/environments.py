@@ -85,8 +85,9 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
     if python:
         recipe = of_another(recipe, python)
     if recipe.requirements and not egress and not folders:
-        raise BadRequest("pip has no source of packages: --egress names the policy by which it reaches an index"
-                         " (docs/environments.md), --find-links a folder of this host")
+        raise BadRequest("pip has no source of packages: `leeward env setup` allows the index that pip has here;"
+                         " --egress names a policy by which it reaches one (docs/environments.md), --find-links a folder"
+                         " of this host")
     started, sizes = time.monotonic(), [0]
     stderr = EscapedStream(sys.stderr.fileno(), raw=False)  # a package's build can write anything
     try:

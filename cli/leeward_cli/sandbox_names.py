@@ -36,7 +36,7 @@ def sandbox_id(text: str, socket: str | None) -> str:
         if found:
             raise BadRequest(f"{text!a:.60} fits several sandboxes: {', '.join(map(_shown, found[:_SHOWN]))}")
     raise BadRequest(f"no sandbox of yours has the name {text!a:.60}, or an id that begins so; `leeward sandbox list`"
-                     " shows them")
+                     " shows them; a command stands behind --")
 
 
 def asked_id(text: str, socket: str | None) -> str:

@@ -38,8 +38,21 @@ from leeward.spec.paths import client_socket
 from leeward.spec.sandbox import TRUST
 from leeward.spec.stored import Manifest, Named, Recipe
 
-#: The path of pip in the sandbox; it isn't part of the environment.
-_TOOL = "/tmp/pip"
+#: The folder of pip in the sandbox; it isn't part of the environment.
+_TOOL = "/tmp/tool"
+#: Unpacks the pip that this Python or its distribution brings. Installing it would take a second and a half more.
+_UNPACK = f"""
+import glob, os, sys, sysconfig, zipfile
+try:
+    import ensurepip
+except ImportError:
+    sys.exit("this Python has no ensurepip (Debian: python3-venv)")
+places = [os.path.join(os.path.dirname(ensurepip.__file__), "_bundled"), sysconfig.get_config_var("WHEEL_PKG_DIR") or ""]
+wheels = [wheel for place in filter(None, places) for wheel in sorted(glob.glob(os.path.join(place, "pip-*.whl")))]
+if not wheels:
+    sys.exit(f"no wheel of pip in {{places}}")
+zipfile.ZipFile(wheels[-1]).extractall({_TOOL!r})
+"""
 #: The paths of folders with packages in the sandbox, with a number after it.
 _FOUND = "/packages"
 #: Bytes of memory and processes that pip may have; it unpacks even a large wheel in pieces.
@@ -284,7 +297,7 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
              check: Callable[[], object], room: int, grew: Callable[[int], object]) -> dict[str, str]:
     """Run pip in a sandbox to install the packages of *recipe* into *path*. Returns all installed packages with versions."""
     found = [Mount(folder, f"{_FOUND}{number}") for number, folder in enumerate(source.folders)]
-    pip = [f"{_TOOL}/bin/python", "-m", "pip", "--python", f"{path}/bin/python"]
+    pip = [f"{path}/bin/python", f"{_TOOL}/pip/__pip-runner__.py"]  # what its option --python runs
     words = [*pip, "install", "--no-warn-script-location"]
     words += [] if recipe.from_source else ["--only-binary", ":all:"]
     words += ["--index-url", source.index_url] if source.index_url else []
@@ -309,7 +322,7 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
                 raise BuildFailed(f"{what}: {last[-1]:.300}{_denied(source.socket, box.id) if source.egress else ''}")
             return got
 
-        run([recipe.python, "-m", "venv", _TOOL])
+        run([recipe.python, "-I", "-c", _UNPACK])
         if recipe.requirements:
             run([*words, "--", *recipe.requirements])
             check()  # before that interpreter runs anything

@@ -262,10 +262,13 @@ def _pip(line: str) -> None:
     import shlex
     import subprocess
     import sys
+    import sysconfig
 
     words = shlex.split(line)
     own, bundled = (importlib.util.find_spec(name) for name in ("pip", "ensurepip"))
-    wheels = glob.glob(f"{os.path.dirname(bundled.origin)}/_bundled/pip-*.whl") if bundled and bundled.origin else []
+    places = [f"{os.path.dirname(bundled.origin)}/_bundled"] if bundled and bundled.origin else []
+    places += filter(None, [sysconfig.get_config_var("WHEEL_PKG_DIR")])  # Debian's and Fedora's
+    wheels = [wheel for place in places for wheel in glob.glob(f"{place}/pip-*.whl")]
     if words[:1] == ["install"]:
         words[1:1] = ["--upgrade", "--target", _PACKAGES]
     program = ["-m", "pip"] if own or not wheels else [f"{wheels[0]}/pip"]

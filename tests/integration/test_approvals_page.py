@@ -47,7 +47,7 @@ def served(tmp_path: Path) -> Iterator[ServedPage]:
         made.close()
 
 
-Window = Callable[..., "Page"]
+Window = Callable[[], "Page"]
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def window(chrome: Browser, served: ServedPage) -> Iterator[Window]:
 
     contexts, wrong = list[Any](), list[str]()
 
-    def open_window(*, height: int = 800, width: int = 1280, scheme: Any = "light") -> Page:
-        context = chrome.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    def open_window() -> Page:
+        context = chrome.new_context(viewport={"width": 1280, "height": 800})
         context.set_default_timeout(15_000)
         contexts.append(context)
         page = logged_in(context, served)
@@ -545,40 +545,37 @@ def test_ten_thousand_requests_stay_usable(window: Window, served: ServedPage) -
 TOUCHED = "button, select, summary, input, .tabs a, .chips a, .button, .others, .back, #rows li > a, .files .view, label.tick"
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (360, 740)])
-def test_every_view_fits_the_window_and_can_be_touched(window: Window, served: ServedPage, tmp_path: Path,
-                                                       width: int, height: int) -> None:
-    """Nothing is wider than the window, no text has a letter a line, and on a phone targets have 44 pixels."""
-    from kit.approvals_browser import shot
+@pytest.mark.needs("axe")
+def test_every_view_fits_the_window_and_can_be_used(window: Window, served: ServedPage, tmp_path: Path) -> None:
+    """
+    Of a desktop and of a phone: nothing is wider than the window, no text has a letter a line, axe finds nothing serious,
+    and on a phone targets have 44 pixels. The pictures of a change are there.
+    """
+    from kit.approvals_browser import serious, shot
 
-    views, page = populated(served.service, tmp_path), window(width=width, height=height)
+    views, page, found = populated(served.service, tmp_path), window(), dict[str, Any]()
     for name, path in views.items():
+        page.set_viewport_size({"width": 1280, "height": 800})
         page.goto(f"http://127.0.0.1:{served.port}{path}")
         page.wait_for_selector("#link-state[data-state=on]")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-        narrow = page.evaluate("""() => [...document.querySelectorAll("td, dd, h1, h2, h3, li, p, code")]
-            .filter((each) => each.checkVisibility() && each.textContent.trim().length > 8 && !each.closest(".diff table"))
-            .filter((each) => each.getBoundingClientRect().width < 40).map((each) => each.outerHTML)""")
-        assert [] == narrow, path
-        shot(page, f"{'wide' if width > 500 else 'phone'}-{name}")
-        if width < 500:
-            small = page.evaluate("""(touched) => [...document.querySelectorAll(touched)]
-                .filter((each) => each.checkVisibility() && each.type !== "hidden" && each.type !== "checkbox")
-                .filter((each) => each.getBoundingClientRect().height < 44)
-                .map((each) => each.outerHTML.slice(0, 200))""", TOUCHED)
-            assert [] == small, path
-
-
-@pytest.mark.needs("axe")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious_on_any_view(window: Window, served: ServedPage, tmp_path: Path,
-                                               scheme: str) -> None:
-    from kit.approvals_browser import serious
-
-    views, page, found = populated(served.service, tmp_path), window(scheme=scheme), dict[str, Any]()
-    for name, path in views.items():
-        page.goto(f"http://127.0.0.1:{served.port}{path}")
         found |= serious(page, name)
+        for kind, width, height in (("wide", 1280, 800), ("phone", 360, 740)):
+            page.set_viewport_size({"width": width, "height": height})
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            narrow = page.evaluate("""() => [...document.querySelectorAll("td, dd, h1, h2, h3, li, p, code")]
+                .filter((each) => each.checkVisibility() && each.textContent.trim().length > 8)
+                .filter((each) => !each.closest(".diff table") && each.getBoundingClientRect().width < 40)
+                .map((each) => each.outerHTML)""")
+            assert [] == narrow, path
+            shot(page, f"{kind}-{name}")
+        small = page.evaluate("""(touched) => [...document.querySelectorAll(touched)]
+            .filter((each) => each.checkVisibility() && each.type !== "hidden" && each.type !== "checkbox")
+            .filter((each) => each.getBoundingClientRect().height < 44)
+            .map((each) => each.outerHTML.slice(0, 200))""", TOUCHED)
+        assert [] == small, path
+        if name in ("binary", "push"):
+            page.wait_for_function("""() => "64 64" === [...document.querySelectorAll(".pictures img")]
+                .map((each) => each.naturalWidth).join(" ")""")
     assert {} == found
     page.evaluate("document.querySelector('main').append(new Image())")  # the control
     wrong = page.evaluate("axe.run(document, { runOnly: ['image-alt'] })")["violations"]
@@ -586,14 +583,13 @@ def test_axe_finds_nothing_serious_on_any_view(window: Window, served: ServedPag
 
 
 @pytest.mark.needs("axe")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_in_the_dialogs_the_banner_and_the_login(
-        window: Window, served: ServedPage, chrome: Browser, scheme: Any) -> None:
+        window: Window, served: ServedPage, chrome: Browser) -> None:
     from kit.approvals_browser import serious
 
     push(served, "a")
     served.app.state.parts.held.seconds = 60.0
-    page = window(scheme=scheme)
+    page = window()
     settled(page, 1)
     page.click("#help-button")
     found = serious(page, "help")
@@ -606,17 +602,8 @@ def test_axe_finds_nothing_serious_in_the_dialogs_the_banner_and_the_login(
     dialog.get_by_role("button", name="Approve").click()
     page.locator(".held").wait_for()
     found |= serious(page, "banner")
-    with chrome.new_context(color_scheme=scheme) as context:
+    with chrome.new_context() as context:
         login = context.new_page()
         login.goto(f"http://127.0.0.1:{served.port}/login")
         found |= serious(login, "login")
     assert {} == found
-
-
-def test_pictures_of_a_change_are_shown(window: Window, served: ServedPage, tmp_path: Path) -> None:
-    """Of a file's request, and of a push; tests/unit/apps/approvals/web/test_change_view.py has the texts."""
-    views, page = populated(served.service, tmp_path), window()
-    for name in ("binary", "push"):
-        page.goto(f"http://127.0.0.1:{served.port}{views[name]}")
-        page.wait_for_function("""() => "64 64" === [...document.querySelectorAll(".pictures img")]
-            .map((each) => each.naturalWidth).join(" ")""")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -15,10 +16,11 @@ import yaml
 
 from kit import installing, packages
 from kit.beside import TURN
-from kit.features import ROOT
+from kit.features import IN_GUEST, ROOT, SLOWER
 from kit.installing import Stranger
 from kit.ordinary_user import OrdinaryUser
 from kit.skip_policy import require
+from vm.machine import GUEST
 
 pytestmark = pytest.mark.needs("installers", "system-python", "compiler")
 
@@ -121,7 +123,8 @@ def test_another_python_has_it(stranger: Stranger, version: str) -> None:
     which = "leeward exec 'import sys; print(*sys.version_info[:2])'"
     with packages.shown_folder() as place:
         python = installing.reachable(ROOT / f".venv-python{version}/bin/python", place)
-        by_pip = ["leeward daemon stop", f"{python} -m venv env && env/bin/pip install -q leeward", f"env/bin/{which}"]
+        made = f"uv venv -q --seed --python {python} env"  # Debian's testing has no ensurepip in this package
+        by_pip = ["leeward daemon stop", f"{made} && env/bin/pip install -q leeward", f"env/bin/{which}"]
         typed = stranger.types([f"uv tool install -q --python {python} leeward", which, *(by_pip if LONG else ())])
 
     assert {0} == {each.status for each in typed}, typed
@@ -129,25 +132,51 @@ def test_another_python_has_it(stranger: Stranger, version: str) -> None:
     assert {version.replace(".", " ")} == said, typed
 
 
-@pytest.mark.needs("root")
-@pytest.mark.timeout(2 * installing.PATIENCE_S)
-def test_limas_script_makes_a_machine_with_leeward(programs: Path, url: str, tmp_path: Path) -> None:
-    """packaging/lima.yaml is a template with a base, and its script installs leeward, once, for every user."""
-    template = yaml.safe_load((ROOT / "packaging/lima.yaml").read_text())
-    (provision,) = template["provision"]
-    script = provision["script"].replace("/opt/pipx", f"{tmp_path}/pipx").replace("/usr/local/bin", f"{tmp_path}/bin")
-    env = {"PATH": f"{tmp_path}/bin:{programs}:/usr/bin:/bin", "HOME": str(tmp_path), "PIP_INDEX_URL": url,
-           "PIP_CONFIG_FILE": "/dev/null", "UV_DEFAULT_INDEX": url, "LEEWARD_SOCKET": str(tmp_path / "leeward.sock")}
-    again = [subprocess.run(["sh", "-c", text], env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
-             for text in (script, script, template["probes"][0]["script"])]
-    ran = subprocess.run([tmp_path / "bin/leeward", "run", "print(6 * 7)"], env=env, check=True, capture_output=True,
-                         text=True)
+LIMA = yaml.safe_load((ROOT / "packaging/lima.yaml").read_text())
 
-    assert {"base", "cpus", "memory", "provision", "probes"} == set(template)
-    assert ("system", "template://debian-12") == (provision["mode"], template["base"])
-    assert "installed package leeward" in again[0]
-    assert ["", ""] == again[1:]
-    assert "42\n" == ran.stdout
+
+def test_limas_template_keeps_limas_rules() -> None:
+    """Those of its own validation that a template can break, by its documentation: limactl isn't here."""
+    scripts = [each["script"] for part in ("provision", "probes") for each in LIMA[part]]
+
+    assert {"minimumLimaVersion", "base", "cpus", "memory", "containerd", "param", "provision", "probes"} == set(LIMA)
+    assert (1, 1) <= tuple(map(int, LIMA["minimumLimaVersion"].split(".")[:2]))  # the first that knows "base"
+    assert "template://debian-12" == LIMA["base"]
+    assert ["system"] == [each["mode"] for each in LIMA["provision"]]
+    assert ["readiness"] == [each["mode"] for each in LIMA["probes"]]
+    assert all(script.startswith("#!/bin/sh\n") and "{{" not in script for script in scripts)
+    assert all(re.search(rf"\$PARAM_{name}\b", "".join(scripts)) for name in LIMA["param"])  # an unused one is refused
+
+
+@pytest.mark.needs("root")
+@pytest.mark.timeout(2 * installing.PATIENCE_S * SLOWER)
+def test_limas_script_makes_a_machine_with_leeward(programs: Path, url: str, wheel: Path, tmp_path: Path) -> None:
+    """
+    Once, for every user. In a guest of tests/vm, a Debian 12 with systemd, the script is as it stands, from a folder of
+    wheels, and a user logs in; here it is from an index, into a folder.
+    """
+    def said(*argv: str) -> str:
+        done = subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
+        assert 0 == done.returncode, (argv, done)
+        return done.stdout
+
+    env = {"PATH": f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path),
+           "PARAM_wheels": "", "PIP_INDEX_URL": url, "PIP_CONFIG_FILE": "/dev/null",
+           "PIPX_DEFAULT_BACKEND": "pip"}  # as Debian 12's
+    script, probe = (LIMA[part][0]["script"] for part in ("provision", "probes"))
+    if IN_GUEST:
+        env |= {"PARAM_wheels": f"{wheel.parent} {installing.FOLDER / 'wheels'}", "PIP_NO_INDEX": "1"}
+    else:
+        script = script.replace("/opt/pipx", f"{tmp_path}/pipx").replace("/usr/local/bin", f"{tmp_path}/bin")
+        env |= {"PATH": f"{tmp_path}/bin:{env['PATH']}", "LEEWARD_SOCKET": str(tmp_path / "leeward.sock")}
+    first, again = (said("sh", "-c", script) for _ in range(2))
+
+    assert "installed package leeward" in first
+    assert "" == again
+    start = "" if IN_GUEST else "leeward daemon start >/dev/null\n"  # by itself none starts on a socket that is named
+    asked = f"set -e\n{probe}\n{start}leeward exec 'print(6 * 7)'\nleeward daemon stop"
+    login = ["su", "-", GUEST, "-c", asked] if IN_GUEST else ["sh", "-c", asked]
+    assert "42\n" == said(*login)
 
 
 def test_without_a_compiler_the_error_is_one_line(tmp_path: Path) -> None:

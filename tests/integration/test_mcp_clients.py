@@ -31,21 +31,35 @@ PROGRAMS: dict[str, tuple[Callable[[], Path | None], str, Callable[[str], dict[s
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.needs(f"agent-{name}")) for name in PROGRAMS])
-def test_the_line_for_a_program_is_written_down_as_it_is(tmp_path: Path, name: str) -> None:
+def added(name: str, line: str, home: Path) -> dict[str, Any]:
+    """What the program *name* has in its settings once *line* was typed."""
     find, settings, server = PROGRAMS[name]
     program = find()
-    line = re.search(rf"^    ({name} mcp add leeward.*|{name} mcp add -s user leeward.*)$", PAGE, re.MULTILINE)
     assert program is not None
-    assert line is not None
-    (tmp_path / "project").mkdir()
-    done = subprocess.run([str(program), *shlex.split(line[1])[1:]], cwd=tmp_path / "project", stdin=subprocess.DEVNULL,
+    (home / "project").mkdir()
+    done = subprocess.run([str(program), *shlex.split(line)[1:]], cwd=home / "project", stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=100, check=False,
-                          env={**os.environ, "HOME": str(tmp_path), "DISABLE_AUTOUPDATER": "1"})
-
+                          env={**os.environ, "HOME": str(home), "DISABLE_AUTOUPDATER": "1"})
     assert 0 == done.returncode, done.stderr
-    found = server((tmp_path / settings).read_text())
+    return server((home / settings).read_text())
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.needs(f"agent-{name}")) for name in PROGRAMS])
+def test_the_line_for_a_program_is_written_down_as_it_is(tmp_path: Path, name: str) -> None:
+    line = re.search(rf"^    ({name} mcp add leeward.*|{name} mcp add -s user leeward.*)$", PAGE, re.MULTILINE)
+    assert line is not None
+    found = added(name, line[1], tmp_path)
     assert UVX == [found["command"], *found["args"]]
+
+
+@pytest.mark.needs("agent-claude")
+@pytest.mark.parametrize("page", ["serve", "other-systems"])
+def test_the_line_for_a_server_by_http_is_written_down_as_it_is(tmp_path: Path, page: str) -> None:
+    text = (ROOT / f"docs/{page}.md").read_text()
+    line = re.search(r"^    (claude mcp add --transport http leeward (\S+) --header .*)$", text, re.MULTILINE)
+    assert line is not None
+    found = added("claude", line[1], tmp_path)
+    assert {"type": "http", "url": line[2], "headers": {"Authorization": "Bearer e2b_..."}} == found
 
 
 @pytest.mark.needs("agent-opencode")

@@ -138,3 +138,13 @@ def test_the_package_depends_on_no_other() -> None:
     assert {"bin", "index.js", "index.mjs", "index.d.ts", "lib", "README.md"} == set(about["files"])
     for name in about["files"]:
         assert (PACKAGE / name).exists()
+
+
+@pytest.mark.timeout(PATIENCE)
+def test_it_is_installed_from_a_checkout_by_the_line_of_the_page(tmp_path: Path) -> None:
+    (line,) = re.findall(r"`(npm install \./leeward/clients/node)`", (ROOT / "docs/node.md").read_text())
+    (tmp_path / "leeward").symlink_to(ROOT / "leeward")
+    script = f"{line} --offline --no-audit --no-fund && node -e \"console.log(typeof require('leeward').Client)\""
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False,
+                          env={**environment(), "HOME": str(tmp_path)})
+    assert (0, "function") == (done.returncode, done.stdout.splitlines()[-1]), done.stderr

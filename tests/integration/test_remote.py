@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -546,6 +547,19 @@ def test_ssh_finds_the_socket_that_clients_there_would_take(daemon, ssh, tmp_pat
     done = subprocess.run(command("exec", "print(1)"), env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (0, "1\n") == (done.returncode, done.stdout), done.stderr
     assert [] == list(folder.iterdir())
+
+
+@pytest.mark.needs("sshd")
+def test_a_program_is_sent_by_ssh_as_the_page_for_other_systems_has_it(daemon, ssh, tmp_path):
+    """With what stands for the names of the host and of the command there."""
+    page = (ROOT / "docs/other-systems.md").read_text()
+    (line,) = re.findall(r"^    (ssh me@lw\.example leeward exec - <program\.py)$", page, re.MULTILINE)
+    (tmp_path / "program.py").write_text("print(6 * 7)\n")
+    env = environment(daemon.socket)
+    there = shlex.join(["env", *(f"{name}={env[name]}" for name in ("PYTHONPATH", "LEEWARD_SOCKET")), *command()])
+    typed = line.replace("ssh me@lw.example leeward", f"{ssh[0]} {ssh[1]} {shlex.quote(there)}")
+    done = subprocess.run(["sh", "-c", typed], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (0, "42\n") == (done.returncode, done.stdout), done.stderr
 
 
 @pytest.mark.needs("sshd")

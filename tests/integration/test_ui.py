@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -210,14 +210,14 @@ def test_it_is_told_where_the_web_extra_is_missing(daemon: LiveDaemon, tmp_path:
     assert (1, "leeward: starlette is missing: pip install 'leeward[web]'\n") == (done.returncode, done.stderr)
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(request: Any, daemon: LiveDaemon) -> Iterator[Page]:
+@pytest.fixture
+def page(daemon: LiveDaemon) -> Iterator[Page]:
     """A phone's page of the viewer, logged in; whatever goes wrong in it fails the test."""
     from kit.approvals_browser import chromium
 
     wrong = list[str]()
     with Viewer(daemon, "--no-open") as viewer, chromium() as browser:
-        made = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme=request.param).new_page()
+        made = browser.new_context(viewport={"width": 360, "height": 740}).new_page()
         for event in ("pageerror", "dialog"):
             made.on(event, lambda told: wrong.append(str(told)))
         made.on("console", lambda message: wrong.append(message.text) if "error" == message.type else None)

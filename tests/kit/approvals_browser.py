@@ -107,12 +107,20 @@ def other_port() -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/"
 
 
+#: What axe finds by colours, and so once more in the dark.
+COLOURS = ["color-contrast", "link-in-text-block"]
+
+
 def serious(page: Page, name: str) -> dict[str, Any]:
-    """What axe finds serious in what the page shows, called *name*."""
+    """What axe finds serious in what the page shows, called *name*: all in the light, what is in colours in the dark, too."""
     page.evaluate(AXE.read_text())
-    wrong = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
-    return {f"{name}: {each['id']}": [node["html"][:200] for node in each["nodes"][:5]] for each in wrong
-            if each["impact"] in ("serious", "critical")}
+    found = dict[str, Any]()
+    for scheme, more in (("dark", {"runOnly": COLOURS}), ("light", {})):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # one of these words
+        wrong = page.evaluate("more => axe.run(document, { resultTypes: ['violations'], ...more })", more)["violations"]
+        found |= {f"{name}, {scheme}: {each['id']}": [node["html"][:200] for node in each["nodes"][:5]] for each in wrong
+                  if each["impact"] in ("serious", "critical")}
+    return found
 
 
 def shot(page: Page, name: str) -> None:

@@ -18,6 +18,7 @@ from kit import features
 from kit.loopback import serving_files
 from kit.ordinary_user import OrdinaryUser
 from kit.packages import environment_for
+from vm.newer_python import settle
 
 FOLDER = features.ROOT / ".venv-installers"
 #: Seconds for one command of a stranger's; with a processor for itself each takes less than ten.
@@ -81,12 +82,14 @@ def reachable(python: Path, folder: Path) -> Path:
     shutil.copytree(top / library, folder / library, symlinks=True,
                     ignore=shutil.ignore_patterns("site-packages", "test", "__pycache__", "idlelib", "*.a"))
     (folder / library / "site-packages").mkdir()
-    for shared in (top / "lib").glob("libpython3.*.so.1.0"):
-        shutil.copy(shared, folder / "lib")
+    for shared in (top / "lib").glob("*.so*" if any((top / "lib").glob("ld-linux-*")) else "libpython3.*.so.1.0"):
+        shutil.copy(shared, folder / "lib", follow_symlinks=False)
     (folder / "bin").mkdir()
     made, place = folder / "bin" / found.name, f"{top}/lib".encode()
     made.write_bytes(found.read_bytes().replace(place, b"$ORIGIN/../lib".ljust(len(place), b"\0")))  # where it looks for that
     made.chmod(0o755)
+    if any((folder / "lib").glob("ld-linux-*")):  # it has a C library of its own
+        settle(made)
     return made
 
 

@@ -115,12 +115,12 @@ def _recipe() -> str:
 
 
 def _unpack(kernel: Kernel, folder: Path) -> str:
-    environment = _apt_settings(kernel.suite, kernel.package)
+    environment = apt_settings(kernel.suite, kernel.package)
     names = list(_packages(kernel, environment))
-    _tool(["apt-get", "-q", "download", *names], environment, folder)
-    _tool(["apt-get", "-q", "download", "busybox-static"], _apt_settings("bookworm", "busybox-static"), folder)
+    tool(["apt-get", "-q", "download", *names], environment, folder)
+    tool(["apt-get", "-q", "download", "busybox-static"], apt_settings("bookworm", "busybox-static"), folder)
     for package in folder.glob("*.deb"):
-        _tool(["dpkg-deb", "--extract", str(package), str(folder)])
+        tool(["dpkg-deb", "--extract", str(package), str(folder)])
         package.unlink()
     return next(name for name in names if name.startswith("linux-image-"))
 
@@ -129,7 +129,7 @@ def _packages(kernel: Kernel, environment: Mapping[str, str]) -> Iterator[str]:
     """Names of the packages that hold the newest build: one, or since Linux 7 three."""
     todo, seen = [kernel.package], {kernel.package}
     while todo:
-        said = _tool(["apt-cache", "depends", "--important", todo.pop()], environment)
+        said = tool(["apt-cache", "depends", "--important", todo.pop()], environment)
         for name in re.findall(r"^ *Depends: (linux-(?:image|binary|modules)-\S+)$", said, re.MULTILINE):
             if name not in seen:
                 seen.add(name)
@@ -139,9 +139,9 @@ def _packages(kernel: Kernel, environment: Mapping[str, str]) -> Iterator[str]:
         raise Unavailable(f"no kernel in Debian's {kernel.package} of {kernel.suite}")
 
 
-def _apt_settings(suite: str, package: str) -> Mapping[str, str]:
+def apt_settings(suite: str, package: str) -> Mapping[str, str]:
     """What has apt look into *suite* and nothing else; nothing where this machine's own lists have *package* of it."""
-    if suite == _codename() and _tool(["apt-cache", "pkgnames", package]).split():
+    if suite == _codename() and tool(["apt-cache", "pkgnames", package]).split():
         return {}
     if not os.path.exists(KEYRING):
         raise Unavailable(f"no {KEYRING} (Debian: debian-archive-keyring) to check Debian's packages with")
@@ -157,13 +157,13 @@ def _apt_settings(suite: str, package: str) -> Mapping[str, str]:
         f'Dir::State::lists "{folder}/lists"; Dir::Cache "{folder}/cache";\n'
         'Acquire::Languages "none"; APT::Sandbox::User "";\n')
     environment = {"APT_CONFIG": str(folder / "apt.conf")}
-    _tool(["apt-get", "-q", "update"], environment)
+    tool(["apt-get", "-q", "update"], environment)
     return environment
 
 
 def _mirror(archive: str) -> str:
     """Where this machine gets *archive* from, "debian" or "debian-security"."""
-    known = _tool(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]).split()
+    known = tool(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]).split()
     return next((uri for uri in known if uri.rstrip("/").endswith(f"/{archive}")),
                 f"http://deb.debian.org/{archive}")
 
@@ -173,7 +173,7 @@ def _codename() -> str:
     return found[1] if found else ""
 
 
-def _tool(command: list[str], environment: Mapping[str, str] | None = None, folder: Path | None = None) -> str:
+def tool(command: list[str], environment: Mapping[str, str] | None = None, folder: Path | None = None) -> str:
     try:
         done = subprocess.run(command, env={**os.environ, "LC_ALL": "C", **(environment or {})}, cwd=folder,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
