@@ -120,11 +120,14 @@ def test_mounts_of_a_job_are_at_their_places() -> None:
 @pytest.mark.needs("root")
 def test_the_host_sees_the_same_table() -> None:
     """The table that the job reads is the one that the kernel shows from outside, of init and job alike."""
-    with Box() as box:
+    with Box(pool_size=2) as box:
+        box.settle()
         inside = within(box, 'tell(open("/proc/self/mountinfo").read())')
         with running(box) as family:
             outside = [Path(f"/proc/{pid}/mountinfo").read_text() for pid in (family.init, family.job)]
             keeper = Path(f"/proc/{family.keeper}/mountinfo").read_text()
+            below = [f"/proc/{worker.keeper.pid}/root/proc" for worker in box.engine.main.pool.workforce.workers]
+            nobodys = [(os.stat(path).st_dev, [name for name in os.listdir(path) if name.isdigit()]) for path in below]
 
     wanted = [(mount.target, mount.kind, mount.options) for mount in table(inside)]
     for text in outside:
@@ -132,6 +135,7 @@ def test_the_host_sees_the_same_table() -> None:
     # The keeper's is the template: nothing of the host's is left in it, and nothing of a job's is there.
     targets = sorted(mount.target for mount in table(keeper))
     assert targets == sorted({target for target, _, _ in wanted if not target.startswith("/proc/")} - OWN)
+    assert nobodys == 2 * [(nobodys[0][0], [])]  # its /proc is one for all keepers, and shows no process
 
 
 def test_the_templates_proc_shows_no_process() -> None:
