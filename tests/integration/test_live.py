@@ -317,13 +317,13 @@ def test_a_background_process_outlives_its_command(live: Live) -> None:
 
 def test_a_hundred_processes_in_turn_do_not_leak(live: Live) -> None:
     live.run("true")
-    live.until(lambda: not live.runner.processes)
+    live.until(lambda: not live.runner.runs)
     close_garbage()
     before = held()
     for number in range(100):
         assert number % 256 == live.shell(f"exit {number}").code
 
-    live.until(lambda: not live.runner.processes)
+    live.until(lambda: not live.runner.runs)
     assert before == held()
 
 
@@ -631,6 +631,43 @@ def test_memory_of_all_processes_is_limited(box: Box) -> None:
         else:
             live.until(lambda: bool(live.lost))
             assert ["it ran out of memory"] == live.lost
+
+
+#: Leaves the session of a command that ends, and grows when it is told to.
+STRAY = """
+import os, signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+ready, say = os.pipe()
+if os.fork():
+    os._exit(len(os.read(ready, 1)) - 1)
+os.setsid()
+os.write(say, b"x")
+signal.sigwait({signal.SIGUSR1})
+kept = []
+for _ in range(64):
+    kept.append(b"x" * (4 << 20))
+    time.sleep(0.01)
+time.sleep(1000)
+"""
+
+
+def test_memory_is_limited_when_all_commands_have_ended(box: Box) -> None:
+    """Where no group holds what has left its session, no command is known to have it, and the sandbox seems to rest."""
+    counted = box.engine.driver.memory_counted
+    with opened(box, Limits(memory=128 << 20)) as live:
+        assert 0 == live.python(STRAY, stdout=Stdio.NULL, stderr=Stdio.NULL).code
+        live.until(lambda: counted or not live.runner.processes)
+        init = live.runner.runner.pid
+        _, stray = map(int, Path(f"/proc/{init}/task/{init}/children").read_text().split())
+        os.kill(stray, signal.SIGUSR1)
+        pages = 0
+        while not (live.runner.usage().oom_kills if counted else live.lost) and pages * 4096 < 240 << 20:
+            box.reactor.turn(0.01)
+            with contextlib.suppress(OSError):
+                pages = int(Path(f"/proc/{stray}/statm").read_text().split()[1])
+
+        assert counted or ["it ran out of memory"] == live.lost
+        assert not counted or live.runner.usage().oom_kills
 
 
 def test_processor_time_is_counted(live: Live) -> None:
