@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -668,6 +669,31 @@ def test_memory_is_limited_when_all_commands_have_ended(box: Box) -> None:
 
         assert counted or ["it ran out of memory"] == live.lost
         assert not counted or live.runner.usage().oom_kills
+
+
+SOCKETS = """
+import signal, socket
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+print("ready", flush=True)
+signal.sigwait({signal.SIGUSR1})
+ends = [socket.socketpair() for _ in range(400)]
+print("made", flush=True)
+signal.pause()
+"""
+
+
+def test_what_waits_in_sockets_counts_also_in_a_sandbox_that_rests(box: Box) -> None:
+    """It has no request, and its processes run on: 800 sockets may keep 160 MiB, which no resident set shows."""
+    with opened(box, Limits(memory=100 << 20)) as live:
+        many = live.start(os.path.realpath(sys.executable), "-c", SOCKETS)
+        many.says("ready")
+        live.runner.rest()
+        many.process.signal(signal.SIGUSR1)
+        until = time.monotonic() + 10
+        while not live.lost and time.monotonic() < until and (not box.engine.driver.memory_counted or "made" not in many.out):
+            box.reactor.turn(0.01)
+
+        assert ([] if box.engine.driver.memory_counted else ["it ran out of memory"]) == live.lost
 
 
 def test_processor_time_is_counted(live: Live) -> None:
