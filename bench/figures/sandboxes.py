@@ -107,7 +107,7 @@ def calls(settings: FigureSettings) -> Sequence[Row]:
         jobs = in_turn([kernel, session], settings.some(20), 10)
     return [compared(f"{ours.name} over {by_fork.name}", programs, ours.name, by_fork.name, 2),
             compared(f"{ours.name} over {spawned.name}", programs, ours.name, spawned.name, None),
-            compared("a kernel's call over a session's", jobs, kernel.name, session.name, 1)]
+            compared("a kernel's call over a session's", jobs, kernel.name, session.name, 1.15)]
 
 
 # --- WorkdirSandbox and environments: beside bwrap, a job without an environment, and Node outside of a sandbox.
