@@ -309,7 +309,7 @@ def test_a_background_process_outlives_its_command(live: Live) -> None:
     assert got.process.state is ProcessState.LEFT
     assert got.process.number in live.runner.processes
     said = len(got.out)
-    assert 1 == count(live, "sh -c (while")
+    assert count(live, "sh -c (while") in (1, 2)  # its child has that line, too, until it executes `sleep`
     got.process.kill()
     live.until(lambda: got.process.state is ProcessState.GONE)
     assert 0 == count(live, "sh -c (while")
