@@ -266,7 +266,7 @@ int lw_look_at_owner(struct lw_supervisor *supervisor, uint64_t tag, const struc
 	struct lw_asker asker = { .request = request, .root = -1, .inotify = -1, .object = -1 };
 	struct question q;
 	struct stat file;
-	struct row row;
+	struct row row = { 0 };
 	int mem = -1, result;
 
 	if (!ask(&request->data, &q))

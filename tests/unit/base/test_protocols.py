@@ -23,8 +23,9 @@ class Members:
     def read(self, source: str) -> None:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ClassDef):
-                bases = [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases]
+                bases = [ast.unparse(base).partition("[")[0].removeprefix("typing.") for base in node.bases]
                 table = self.protocols if "Protocol" in bases else self.classes
+                bases = [base.rpartition(".")[2] for base in bases if base != "asyncio.Protocol"]
                 table[node.name] = (_names(node), bases)
 
     def asked(self, protocol: str) -> Named:

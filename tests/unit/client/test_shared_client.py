@@ -22,7 +22,7 @@ def stand() -> Iterator[Stand]:
 
 
 def connections(stand: Stand) -> int:
-    return stand.do(lambda: stand.server.taken)  # type: ignore[no-any-return]
+    return stand.do(lambda: len(stand.server.connections))  # type: ignore[no-any-return]
 
 
 async def wait_for(count: int, box: leeward.AsyncSandbox) -> None:
