@@ -154,18 +154,21 @@ void lw_forget_owners(struct lw_supervisor *supervisor, struct lw_purse *purse)
 
 static void give(struct lw_supervisor *supervisor, struct lw_purse *purse, const struct stat *file, const struct question *q)
 {
+	struct row *row = purse->owners ? row_of(purse->owners, file->st_dev, file->st_ino) : NULL;
 	struct lw_owners *more;
-	struct row *row;
 
-	if (!purse->owners || purse->owners->used >= purse->owners->room / 4 * 3) {
-		more = enlarged(supervisor, purse->owners);
-		if (!more)
-			return;	/* it is root's, as it was */
-		free(purse->owners);
-		purse->owners = more;
-	}
-	row = row_of(purse->owners, file->st_dev, file->st_ino);
-	if (!row->inode) {
+	if (!row || !row->inode) {
+		/* Programs that unpack archives give root each file, which would take all room. */
+		if ((!q->uid || q->uid == KEEP) && (!q->gid || q->gid == KEEP))
+			return;
+		if (!row || purse->owners->used >= purse->owners->room / 4 * 3) {
+			more = enlarged(supervisor, purse->owners);
+			if (!more)
+				return;	/* it is root's, as it was */
+			free(purse->owners);
+			purse->owners = more;
+			row = row_of(more, file->st_dev, file->st_ino);
+		}
 		purse->owners->used++;
 		*row = (struct row){ .device = file->st_dev, .inode = file->st_ino };
 	}
