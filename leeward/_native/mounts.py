@@ -120,13 +120,19 @@ def unescaped(point: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
 
 
-def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | int) -> int:
-    """`filesystem_steps` at once. Returns a close-on-exec descriptor of the mount, which the caller owns."""
+def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | int, namespaces: int = 0) -> int:
+    """
+    `filesystem_steps` at once, or by a child in new *namespaces* (CLONE_NEW*), which ends. Returns a close-on-exec
+    descriptor of the mount, which the caller owns.
+    """
     made = Cell(type)
     opening, *rest, _ = filesystem_steps(made, type, options, attributes)
     table = Table([opening, *rest])
     try:
-        table.run()
+        if namespaces:
+            table.run_aside(0, len(table.steps), namespaces=namespaces, descriptors=True)
+        else:
+            table.run()
         return table.value(made)
     finally:
         if opening.into is not None and (fs := table.value(opening.into)) > 0:  # 0: it wasn't opened

@@ -194,16 +194,16 @@ class Table:
         if done < (len(self.steps) if end is None else end):
             raise refusal(self.steps[done], result)
 
-    def run_aside(self, first: int, end: int, *, pid_namespace: bool = False) -> None:
+    def run_aside(self, first: int, end: int, *, namespaces: int = 0, descriptors: bool = False) -> None:
         """
-        As `run`, in a child, pid 1 of a new *pid_namespace* or not, that ends afterwards, with its descriptors and the
-        namespaces that it has entered. Linux 5.3.
+        As `run`, in a child, in new *namespaces* (CLONE_NEW*), that ends afterwards, with the namespaces that it has entered
+        and its descriptors; or these are the caller's *descriptors*. Linux 5.3.
         """
         result = ffi.new("int64_t *")
-        flags = lib.CLONE_NEWPID if pid_namespace else 0
+        flags = namespaces | (lib.CLONE_FILES if descriptors else 0)
         done = int(lib.lw_run_steps_aside(flags, self._steps + first, end - first, result))
         if done < 0:
-            raise KernelRefusal("clone3", "CLONE_NEWPID" if pid_namespace else "CLONE_VM", -int(result[0]))
+            raise KernelRefusal("clone3", f"flags={flags:#x}", -int(result[0]))
         if done < end - first:
             raise refusal(self.steps[first + done], int(result[0]))
 

@@ -4,7 +4,7 @@ Backstage: the mount and network namespace, without any capability, in which a z
 Runs in:   the daemon lays out the steps; the child that becomes a zygote takes them before its exec.
 Stands if: an imported module trusts files in /tmp or in a home folder, or the network: the host's aren't there.
 Leaves:    the host's whole /proc with its processes: an inner user namespace may mount a /proc only if it sees one in
-           full.
+           full. Runners see NOBODY in full.
 Source:    mount_namespaces(7), network_namespaces(7), user_namespaces(7), capabilities(7)
 
 A zygote's root has the folders and files of a job's view, at the same paths, and leeward's own modules, all read-only.
@@ -30,8 +30,9 @@ from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Cell, Gives, Step, gives, returns
 from leeward.base.dataclass import dataclass, replace
+from leeward.errors import KernelRefusal
 from leeward.isolation import privileges, template
-from leeward.isolation.template import folder_steps
+from leeward.isolation.template import NOBODY, folder_steps
 from leeward.spec.folders import within
 from leeward.spec.sandbox import Bind, View
 
@@ -81,10 +82,22 @@ def here() -> Backstage:
     return decide(os.geteuid(), os.getegid(), bool(effective >> _CAP_SYS_ADMIN & 1), (maps[0], maps[1]))
 
 
-def steps(made: Backstage, view: View, modules: Iterable[Bind]) -> Iterator[Step]:
+def proc_of_nobody(made: Backstage) -> int:
     """
-    Build the root of the jobs' *view* and *modules*, enter it, and give up every capability. Unsupported if the host
-    lacks a file or folder that *view* binds.
+    Make a detached /proc of a pid namespace that has ended, which shows no process. Returns its descriptor, which the
+    caller owns; or -1 if the kernel refuses. Then each keeper makes one, or says why there is none.
+    """
+    try:
+        return native.filesystem("proc", {}, MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC, Clone.NEWPID | (
+            Clone.NEWUSER | Clone.NEWNS if made.uid_map else 0))
+    except KernelRefusal:
+        return -1
+
+
+def steps(made: Backstage, view: View, modules: Iterable[Bind], nobody: int = -1) -> Iterator[Step]:
+    """
+    Build the root of the jobs' *view* and *modules*, enter it, and give up every capability. *nobody*: the descriptor of
+    `proc_of_nobody`, which is closed, or -1. Unsupported if the host lacks a file or folder that *view* binds.
     """
     view = shown(view, modules)
     recursively = native.sets_attributes()
@@ -114,6 +127,10 @@ def steps(made: Backstage, view: View, modules: Iterable[Bind]) -> Iterator[Step
         yield returns(Call.CLOSE, mount)
         if not recursively:  # else a mount of ours in it would be one of the host's, where those are shared
             yield native.private_step(f".{target}")
+    if nobody >= 0:
+        yield from folder_steps((NOBODY,))
+        yield native.move_step(nobody, f".{NOBODY}")
+        yield returns(Call.CLOSE, nobody)
     # The tree's /proc is read-only. If a keeper mounted its own /proc by the sight of this one, that /proc and those of
     # its runners would have to be read-only, too.
     yield from _cover(f".{COVERED}/proc")

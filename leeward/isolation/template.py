@@ -17,7 +17,8 @@ bind that is missing then is left out.
 
 A process in a user namespace can mount a new /proc only if another, fully visible /proc is in the same mount namespace.
 The template has the /proc of a pid namespace that has ended: it shows no process, and each runner mounts its own on top
-of it.
+of it. It is one for all keepers of a zygote (backstage.py): for each file system of the machine the kernel keeps 16 bytes
+in every group of memory (docs/measurements/trials.md).
 
 Linux before 5.12 can set attributes only on attached mounts, one at a time. On such a kernel the keeper sets them in
 Python, while no other process is in its namespace yet.
@@ -34,6 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from leeward._native import mounts as native
 from leeward._native.mounts import AT_FDCWD, MountAttr
+from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Step, Table, fails, gives, returns
 from leeward.base.dataclass import dataclass, replace
 from leeward.errors import Bug, Unsupported
@@ -44,6 +46,9 @@ from leeward.spec.sandbox import MOST_BUNDLE, TRUST, TRUST_JAVA, Bind, Text, Vie
 
 #: The greatest number of bytes of the root's own files.
 _SIZE = 1 << 20
+
+#: Where a zygote's root has a whole /proc without processes.
+NOBODY = "/.nobody"
 
 #: The folder where the new root is mounted until pivot_root(2). Any folder works; its content is only hidden meanwhile.
 _STAGE = "/tmp"
@@ -129,12 +134,13 @@ class Template:
             opened = here
         recursively = native.sets_attributes()
         self._late = () if recursively else tuple(source for source in here if not source.link)
+        shared = os.path.isdir(NOBODY)
         parts = (
             [*first, *(step for source in opened for step in open_steps(source, recursively=recursively))],
             [*before, *(() if recursively else bounds(None)), *_attach(view, here),
              *_opened_for_writing(written_by_daemon(view), written)],
-            list(_proc_of_nobody(bounds if recursively else None)),
-            [*close_steps(here), *enter_steps(), *after],
+            list(_proc_of_nobody(bounds if recursively else lambda _proc: (), shared)),
+            [*(_shared_proc() if shared else ()), *close_steps(here), *enter_steps(), *after],
         )
         self.table = Table(step for part in parts for step in part)
         self._opened, self._attached, self._proc = itertools.accumulate(map(len, parts[:-1]))
@@ -146,7 +152,7 @@ class Template:
 
     @property
     def aside(self) -> tuple[int, int]:
-        """The first step that is taken in a pid namespace of its own, and the first one behind those."""
+        """The first step that is taken in a pid namespace of its own, if any is, and the first one behind those."""
         return self._attached, self._proc
 
     def open(self) -> None:
@@ -164,7 +170,8 @@ class Template:
             fd = self.table.value(source.fd)
             if fd >= 0:
                 native.set_one_by_one(fd, source.attributes)
-        self.table.run_aside(self._attached, self._proc, pid_namespace=True)
+        if self._attached < self._proc:
+            self.table.run_aside(self._attached, self._proc, namespaces=Clone.NEWPID)
         self.table.run(self._proc)
 
 
@@ -278,16 +285,25 @@ def put_steps(source: Source, root: NewRoot | None = None) -> Iterator[Step]:
     yield from [*way, native.move_step(source.fd, name, folder, optional=optional), *_close(folder)]
 
 
-def _proc_of_nobody(bounds: Callable[[Cell | None], Sequence[Step]] | None) -> Iterator[Step]:
-    """Mount the /proc of a pid namespace whose only process, the caller, exits afterwards; set *bounds* by it before."""
+def _proc_of_nobody(bounds: Callable[[Cell | None], Sequence[Step]], shared: bool) -> Iterator[Step]:
+    """
+    Set *bounds* by the /proc of a pid namespace whose only process, the caller, exits afterwards, and mount it; or, if
+    another one is *shared*, let it go with the old root: closed, it would cost a wait for the kernel's other processors.
+    """
     proc, hints = Cell("proc"), {errno.EPERM: "no new /proc here: parts of the host's /proc are masked"}
-    first = list(bounds(proc)) if bounds is not None else []
+    first = list(bounds(proc))
+    if shared and not first:
+        return
     for step in native.filesystem_steps(proc, "proc", {}, _PROC & ~MountAttr.RDONLY if first else _PROC):
         yield replace(step, hints=hints) if step.call is Call.FSMOUNT else step
-    if first:
-        yield from first
+    yield from first
+    if first and not shared:
         yield native.attributes_step(proc, _PROC)
-    yield native.move_step(proc, "./proc")
+    yield native.move_step(proc, "/proc" if shared else "./proc")
+
+
+def _shared_proc() -> list[Step]:
+    return [native.bind_step(NOBODY, "./proc"), native.remount_step("./proc", _PROC)]
 
 
 def close_steps(here: Sequence[Source]) -> Iterator[Step]:

@@ -125,6 +125,7 @@ def test_the_host_sees_the_same_table() -> None:
         with running(box) as family:
             outside = [Path(f"/proc/{pid}/mountinfo").read_text() for pid in (family.init, family.job)]
             keeper = Path(f"/proc/{family.keeper}/mountinfo").read_text()
+            nobodys = os.listdir(f"/proc/{family.keeper}/root/proc")
 
     wanted = [(mount.target, mount.kind, mount.options) for mount in table(inside)]
     for text in outside:
@@ -132,6 +133,8 @@ def test_the_host_sees_the_same_table() -> None:
     # The keeper's is the template: nothing of the host's is left in it, and nothing of a job's is there.
     targets = sorted(mount.target for mount in table(keeper))
     assert targets == sorted({target for target, _, _ in wanted if not target.startswith("/proc/")} - OWN)
+    assert "meminfo" in nobodys
+    assert not [name for name in nobodys if name.isdigit()]  # its /proc is of a pid namespace that is dead
 
 
 def test_the_templates_proc_shows_no_process() -> None:
@@ -145,6 +148,21 @@ os._exit(0)
 """)
 
     assert [] == got
+
+
+def test_the_templates_proc_is_one_for_all_workers() -> None:
+    """The kernel keeps memory for each file system in every group of memory, so each one of a worker's own counts twice."""
+    code = b"""if True:
+        import signal
+        print(*(line.split()[2] for line in open("/proc/self/mountinfo") if line.split()[4] == "/proc"), flush=True)
+        signal.pause()
+    """
+    with Box(pool_size=2) as box, running(box, code) as first, running(box, code) as second:
+        (shared, own), (other, others) = first.said.split(), second.said.split()
+
+    assert first.keeper != second.keeper
+    assert shared == other
+    assert 3 == len({shared, own, others})
 
 
 def test_mounts_of_a_job_do_not_change_the_daemons_table() -> None:

@@ -457,8 +457,9 @@ static bool settle(struct lw_settling *settling)
 
 	for (unsigned part = 0; part < 3; part++) {
 		const uint32_t count = bounds[part + 1] - bounds[part];
-		const int64_t done = part == 1 ? lw_run_steps_aside(CLONE_NEWPID, steps + bounds[1], count, &settling->result)
-					       : lw_run_steps(steps + bounds[part], count, &settling->result);
+		const int64_t done = part == 1 && count ? lw_run_steps_aside(CLONE_NEWPID, steps + bounds[1], count,
+									     &settling->result)
+							: lw_run_steps(steps + bounds[part], count, &settling->result);
 		settling->done = bounds[part] + (done < 0 ? 0 : (uint32_t)done);
 		if (done != count)
 			return false;

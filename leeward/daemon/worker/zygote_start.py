@@ -48,8 +48,8 @@ class BackstageProcess:
         def steps(ends: Sequence[Cell]) -> list[Step]:
             # A session of its own, so that a Ctrl-C at the daemon's terminal reaches only the daemon.
             return [Step(Call.SETSID, (), (), gives=Gives.SOMETHING),
-                    *descriptors.steps((ends[0], ends[1], ends[1], ends[2], ends[3]), self.CONTROL + 1),
-                    *backstage.steps(made, view, modules),
+                    *descriptors.steps((ends[0], ends[1], ends[1], ends[2], ends[-1], *ends[3:-1]), self.CONTROL + 1),
+                    *backstage.steps(made, view, modules, self.CONTROL + 2 if nobody >= 0 else -1),
                     start.execve_step(argv[0], argv, environment)]
 
         def map_ids(pid: int) -> None:
@@ -59,15 +59,17 @@ class BackstageProcess:
         # Pipes, all three: sys.stdin, stdout and stderr of every job are made here, at the start
         # of the interpreter, and one made on /dev/null would take a job's pipes for seekable.
         ends: list[int] = []
+        nobody = backstage.proc_of_nobody(made)
         try:
             ends += os.pipe2(os.O_CLOEXEC)
             ends += os.pipe2(os.O_CLOEXEC)
-            self.pid, self._pidfd = start.start(steps, (ends[0], ends[3], control), made.namespaces, begin=map_ids)
+            self.pid, self._pidfd = start.start(steps, (ends[0], ends[3], control, *([nobody] if nobody >= 0 else [])),
+                                                made.namespaces, begin=map_ids)
             STARTED.add(self.pid)
             self.stdin, ends[1] = os.fdopen(ends[1], "wb"), -1
             self.stdout, ends[2] = os.fdopen(ends[2], "rb"), -1
         finally:
-            for end in ends:
+            for end in (*ends, nobody):
                 if end >= 0:
                     os.close(end)
 
