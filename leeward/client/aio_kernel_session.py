@@ -21,7 +21,7 @@ class AsyncKernelSession(AsyncSession):
     """What a client opens by `session` with `snapshots`. AsyncSession describes the calls, AsyncKernel what it does."""
 
     def __init__(self, kernel: AsyncKernel) -> None:
-        self._kernel = kernel
+        self._kernel, self._is_closed = kernel, False
 
     @classmethod
     async def opened(cls, box: AsyncSandbox) -> AsyncKernelSession:
@@ -46,7 +46,9 @@ class AsyncKernelSession(AsyncSession):
         box = self._kernel._sandbox
         try:
             await box.ask("kernel_reset", {"kernel": self._kernel.number}, deadline)
-        except SandboxOver:  # an ordinary one gets a fresh process as well
+        except SandboxOver as over:  # an ordinary one gets a fresh process as well
+            if self._is_closed:
+                raise SessionOver(str(over)) from None
             fresh = await self.opened(box.unopened_copy())
             self._kernel = fresh._kernel
             await box.close()
@@ -60,6 +62,7 @@ class AsyncKernelSession(AsyncSession):
             await self._kernel.rollback(snapshot, same_random=same_random)
 
     async def close(self) -> None:
+        self._is_closed = True
         await self._kernel._sandbox.close()
 
 

@@ -22,7 +22,7 @@ class KernelSession(Session):
     """What a client opens by `session` with `snapshots`. Session describes the calls, Kernel what it does."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+        self._kernel, self._is_closed = kernel, False
 
     @classmethod
     def opened(cls, box: Sandbox) -> KernelSession:
@@ -45,7 +45,9 @@ class KernelSession(Session):
         box = self._kernel._sandbox
         try:
             box.ask("kernel_reset", {"kernel": self._kernel.number}, deadline)
-        except SandboxOver:  # an ordinary one gets a fresh process as well
+        except SandboxOver as over:  # an ordinary one gets a fresh process as well
+            if self._is_closed:
+                raise SessionOver(str(over)) from None
             fresh = self.opened(box.unopened_copy())
             self._kernel = fresh._kernel
             box.close()
@@ -59,6 +61,7 @@ class KernelSession(Session):
             self._kernel.rollback(snapshot, same_random=same_random)
 
     def close(self) -> None:
+        self._is_closed = True
         self._kernel._sandbox.close()
 
 

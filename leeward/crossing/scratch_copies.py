@@ -89,6 +89,9 @@ def _given(top: int, folder: int, name: bytes, place: list[Any], about: os.stat_
     """The rows of one entry, whose path is in *place*."""
     number, path = place
     kind, mode, own = stat.S_IFMT(about.st_mode), about.st_mode, [*times_of(about)]
+    if kind == stat.S_IFCHR:  # a program can make none: the overlay has marked a lower name, and marks may be one inode
+        yield [*place, "gone", 0, [], None]
+        return
     if about.st_nlink > 1 and kind != stat.S_IFDIR and about.st_ino in linked:
         yield [*place, "name", mode, own, [*linked[about.st_ino]]]
         return
@@ -105,8 +108,6 @@ def _given(top: int, folder: int, name: bytes, place: list[Any], about: os.stat_
         yield [*place, "link", mode, own, os.readlink(name, dir_fd=folder)]
     elif kind in (stat.S_IFIFO, stat.S_IFSOCK):  # a program can make nothing else
         yield [*place, "special", mode, own, None]
-    elif kind == stat.S_IFCHR and about.st_rdev == 0:  # nor this: the overlay has marked a lower name
-        yield [*place, "gone", 0, [], None]
     if about.st_nlink > 1 and kind != stat.S_IFDIR:
         linked[about.st_ino] = number, path
 

@@ -39,8 +39,8 @@ RUNNER = 6
 #: Needed to keep a runner open as a sandbox: four namespaces and its ruleset. If fewer connections than that would be
 #: left, there are no sandboxes.
 ENTRANCES, ROOMY = 5, 64
-#: What an idle live sandbox holds (run/live_runner.py): the channel, two pidfds and the listener. And what its processes
-#: need while they run: a pidfd, pipes and a group each.
+#: What an idle live sandbox holds (run/live_runner.py): the channel, two pidfds and the listener; and its tmpfs and sockstat
+#: where no controller counts. And what its processes need while they run: a pidfd, pipes and a group each.
 RESTING, PROCESSES = 4, 4
 #: Sandboxes that may have all their descriptors at once, if there isn't room for all.
 LEAST_AWAKE, MOST_AWAKE = 4, 16
@@ -123,7 +123,7 @@ def _shares(limit: int, driver: Costs, workers: int, spares: int, asked: int, me
             need=f"about {least + least // 8}, of which {workers} workers with {spares} spares take {pool}",
             cure="raise it (ulimit -Hn, LimitNOFILE= of a service), or lower pool_size or spares")
     left = max(0, connections - asked)
-    resting = RESTING + ENTRANCES + PTMX + PROCESSES + driver.resting_descriptors + (not driver.memory_counted)
+    resting = RESTING + ENTRANCES + PTMX + PROCESSES + driver.resting_descriptors + 2 * (not driver.memory_counted)
     room, bounds, theirs = _roomy(left, room, each + 1, resting if sandboxes else each + 1)
     other = each + 1 + (listeners + CERTIFICATES if listeners else 0)
     further = max(0, min(further, (left - theirs) // other))

@@ -238,7 +238,8 @@ def test_forks_have_what_was_changed_of_the_root(box: Opens, place: tuple[LiveDa
     """What is gone, what hides a lower folder, links, modes, times and holes; each goes on alone. Not over another image."""
     first = box(image="app", user="root")
     made = first.shell("""
-        rm /etc/motd; rm -r /usr/share; mkdir -p /usr/share/new; mv /home/web /home/was; mkdir /home/web; touch /home/web/x
+        rm /etc/motd /app/run /bin/wget; rm -r /usr/share; mkdir -p /usr/share/new; mv /home/web /home/was; mkdir /home/web
+        touch /home/web/x
         ln -s /nowhere /l; mkdir -p /a/b; echo 1 > /a/b/f; ln /a/b/f /hard; chmod 4751 /a/b/f
         touch -d @1000000000 /a/b /bin/vi; truncate -s 1M /hole; echo shm > /dev/shm/s; echo mine > /etc/hosts
         mkfifo -m 600 /p; chmod 500 /a; rm -r /srv; : > /srv; mkdir -p /tmp/t /workspace/w; echo all > /all""")

@@ -510,6 +510,8 @@ def test_a_session_is_rolled_back(daemon: LiveDaemon) -> None:
                 session.execute("x")
             session.reset()
             assert session.execute("import os").ok
+        with pytest.raises(leeward.SessionOver):
+            session.reset()  # which would open another sandbox
         assert not leeward.Sandbox.list(socket=daemon.socket)
 
 

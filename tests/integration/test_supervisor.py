@@ -405,3 +405,16 @@ def test_no_data_races(flags: list[str], tmp_path: Path) -> None:
     is_control = flags == WITHOUT_MUTEX
     assert is_control == ("data race" in got.stderr), got.stderr
     assert is_control or 0 == got.returncode, got.stderr
+
+
+@pytest.mark.needs("compiler")
+def test_what_all_sandboxes_remember_of_owners_has_a_bound(tmp_path: Path) -> None:
+    """A single one may have all that a table holds; forty have 48 MiB together."""
+    program = tmp_path / "owners"
+    subprocess.run(["gcc", "-std=c11", "-D_GNU_SOURCE", "-O1", f"-I{NATIVE}", "-o", program,
+                    ROOT / "tests/native/supervisor_owners_bound.c", NATIVE / "supervisor.c",
+                    *(NATIVE / f"supervisor_{part}.c" for part in ("charges", "ids", "watches")), "-pthread"], check=True)
+    first, together, left = map(int, subprocess.run([program], check=True, capture_output=True).stdout.split())
+
+    assert 1 << 17 == first < together <= 48 * (1 << 20) // 24
+    assert 0 == left

@@ -359,7 +359,7 @@ void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listen
 	if (!--purse->users) {
 		supervisor->watches -= purse->watches;
 		supervisor->watchers -= purse->watching;
-		free(purse->owners);
+		lw_forget_owners(supervisor, purse);
 		free(purse);
 	} else if (purse->users == 1) {
 		supervisor->watches -= purse->others_watches;

@@ -23,9 +23,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Rows of a table at first, and at most: 3 MiB, of which three quarters are used. Further files can't be given away. */
+/* Rows of a table at first, and at most: 3 MiB, of which three quarters are used. Further files can't be given away. All
+ * tables together have 48 MiB, of which each may have as much as it leaves to the others. */
 #define FIRST (1U << 8)
 #define MOST (1U << 17)
+#define ALL (1U << 21)
 #define KEEP UINT32_MAX
 
 struct row {
@@ -125,13 +127,14 @@ static struct row *row_of(struct lw_owners *owners, uint64_t device, uint64_t in
 }
 
 /* A table with more room and the same rows; NULL where there is no memory, or it has as much as it may. */
-static struct lw_owners *enlarged(const struct lw_owners *owners)
+static struct lw_owners *enlarged(struct lw_supervisor *supervisor, const struct lw_owners *owners)
 {
-	const uint32_t room = owners ? 2 * owners->room : FIRST;
-	struct lw_owners *made = room > MOST ? NULL : calloc(1, sizeof(*made) + room * sizeof(*made->rows));
+	const uint32_t room = owners ? 2 * owners->room : FIRST, most = ALL - supervisor->owners;
+	struct lw_owners *made = room > MOST || room > most ? NULL : calloc(1, sizeof(*made) + room * sizeof(*made->rows));
 
 	if (!made)
 		return NULL;
+	supervisor->owners += room - (owners ? owners->room : 0);
 	made->room = room;
 	for (uint32_t at = 0; owners && at < owners->room; at++)
 		if (owners->rows[at].inode) {
@@ -141,20 +144,31 @@ static struct lw_owners *enlarged(const struct lw_owners *owners)
 	return made;
 }
 
-static void give(struct lw_purse *purse, const struct stat *file, const struct question *q)
+void lw_forget_owners(struct lw_supervisor *supervisor, struct lw_purse *purse)
 {
-	struct lw_owners *more;
-	struct row *row;
+	if (purse->owners)
+		supervisor->owners -= purse->owners->room;
+	free(purse->owners);
+	purse->owners = NULL;
+}
 
-	if (!purse->owners || purse->owners->used >= purse->owners->room / 4 * 3) {
-		more = enlarged(purse->owners);
-		if (!more)
-			return;	/* it is root's, as it was */
-		free(purse->owners);
-		purse->owners = more;
-	}
-	row = row_of(purse->owners, file->st_dev, file->st_ino);
-	if (!row->inode) {
+static void give(struct lw_supervisor *supervisor, struct lw_purse *purse, const struct stat *file, const struct question *q)
+{
+	struct row *row = purse->owners ? row_of(purse->owners, file->st_dev, file->st_ino) : NULL;
+	struct lw_owners *more;
+
+	if (!row || !row->inode) {
+		/* Programs that unpack archives give root each file, which would take all room. */
+		if ((!q->uid || q->uid == KEEP) && (!q->gid || q->gid == KEEP))
+			return;
+		if (!row || purse->owners->used >= purse->owners->room / 4 * 3) {
+			more = enlarged(supervisor, purse->owners);
+			if (!more)
+				return;	/* it is root's, as it was */
+			free(purse->owners);
+			purse->owners = more;
+			row = row_of(more, file->st_dev, file->st_ino);
+		}
 		purse->owners->used++;
 		*row = (struct row){ .device = file->st_dev, .inode = file->st_ino };
 	}
@@ -174,7 +188,7 @@ static int look_up(struct lw_supervisor *supervisor, uint64_t tag, const struct 
 	pthread_mutex_lock(&supervisor->mutex);
 	listener = lw_tagged(supervisor, tag);
 	if (listener && listener->purse && q->gives && file->st_ino)
-		give(listener->purse, file, q);
+		give(supervisor, listener->purse, file, q);
 	else if (listener && listener->purse && listener->purse->owners && !q->gives && file->st_ino) {
 		*found = *row_of(listener->purse->owners, file->st_dev, file->st_ino);
 		if (found->inode)

@@ -82,6 +82,7 @@ struct lw_supervisor {
 	uint64_t watches;
 	uint32_t most_watchers;	/* sandboxes that may use inotify at once; 0: none */
 	uint32_t watchers;
+	uint32_t owners;	/* rows of all tables of owners */
 	uint64_t queue;		/* bytes of the events that an inotify descriptor may keep */
 	pthread_t watcher;
 	bool has_watcher;
@@ -109,6 +110,7 @@ bool lw_stop_watcher(struct lw_supervisor *supervisor);
 bool lw_ask_later(struct lw_supervisor *supervisor, struct lw_listener *listener);
 bool lw_answer_ids(struct lw_supervisor *supervisor, struct lw_listener *listener);
 bool lw_answer_owners(struct lw_supervisor *supervisor, struct lw_listener *listener);
+void lw_forget_owners(struct lw_supervisor *supervisor, struct lw_purse *purse);
 bool lw_is_about_owners(const struct seccomp_notif *request);
 int lw_look_at_owner(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request);
 int lw_identify(struct lw_asker *asker);

@@ -1,7 +1,8 @@
 /* Watches of files: inotify for jobs, on files of writable mounts of their own view. And the thread for what may wait.
  *
  * Runs in:  the daemon; `answer_later` on a thread of its own, since a path's walk may wait for a disk, and the closing of an
- *           inotify descriptor for the kernel. docs/decisions/0174 has the reasons. Ids and owners are its matter as well (supervisor_ids.c, supervisor_owners.c).
+ *           inotify descriptor for the kernel. docs/decisions/0174 has the reasons. Ids and owners are its matter as well
+ *           (supervisor_ids.c, supervisor_owners.c).
  *
  * Theory of operation. A new inotify descriptor is the job's own: its call continues, by a decision on registers alone, so
  * that the kernel counts descriptor and events for the job. How many a sandbox may have, and how many watches, bounds the

@@ -234,8 +234,8 @@ class DoorConnection(asyncio.Protocol):
         words = {word.strip().lower() for word in options.split(b",")}
         if (b"upgrade" in words and not is_old and one.get(b"upgrade", b"").lower() == b"websocket"
                 and self._config.ws_protocol_class is not None):
-            if length != 0:
-                raise RefusedRequest("a WebSocket begins without a body")
+            if length != 0 or not self.is_readable.is_set():  # its class wouldn't be told that the client doesn't read
+                raise RefusedRequest("a WebSocket begins without a body, when the answers before it are read")
             # Names are in lower case for who reads them there, too.
             lines = [b"%b: %b\r\n" % each for each in fields]
             self.upgrade(b"%b %b HTTP/1.1\r\n%b\r\n" % (found[1], found[2], b"".join(lines)))
@@ -290,15 +290,14 @@ class DoorConnection(asyncio.Protocol):
     def upgrade(self, head: bytes) -> None:
         """Become a WebSocket."""
         self._state.connections.discard(self)
-        self.flush()
-        self.resume_writing()
-        if not self._is_reading:
-            self.transport.resume_reading()
+        data = head + bytes(self._in)
+        self._in.clear()
+        self.balance()
         made = self._config.ws_protocol_class(  # type: ignore[call-arg, misc]  # which takes what this class takes
             config=self._config, server_state=self._state, app_state=self._app_state)
         self.transport.set_protocol(made)
         made.connection_made(EndingTransport(self.transport, self._loop))  # type: ignore[arg-type]  # as far as it is used
-        made.data_received(head + bytes(self._in))
+        made.data_received(data)
 
     # --- answers --------------------------------------------------------------------
 
@@ -347,8 +346,7 @@ class DoorConnection(asyncio.Protocol):
             self.close()
         elif not self.transport.is_closing():
             self._wait(HEAD_S if self._is_in_body else IDLE_S)
-            if self._in:
-                self._go_on()
+            self._go_on()
 
 
 class CallerConnection(DoorConnection):
@@ -388,7 +386,7 @@ class Exchange:
         self._connection, self._scope, self.keeps = connection, scope, keeps
         self.body = bytearray()
         self._has_more, self._is_gone, self._changed = has_body, False, asyncio.Event()
-        self._is_asked = has_body and (b"expect", b"100-continue") in scope["headers"]
+        self._is_asked = has_body and scope["http_version"] != "1.0" and b"expect" in dict(scope["headers"])
         self.has_begun = self.is_complete = self._is_bare = False
         self._left: int | None = None  # bytes of the answer's body; None without a length
         if not has_body:
@@ -456,6 +454,8 @@ class Exchange:
                 if self._left is not None:
                     raise RuntimeError("an answer has one length")
                 self._left = int(value)
+                if status == 204:
+                    continue
             if lower == b"connection":
                 self.keeps = self.keeps and b"close" not in value.lower()
                 continue
@@ -486,5 +486,6 @@ class Exchange:
             self._connection.write(body)
         if not is_more:
             self.is_complete = True
+            self.body.clear()
             self._changed.set()
             self._connection.completed(self.keeps)

@@ -125,6 +125,9 @@ def sockets_of(faces: Sequence[str]) -> type[asyncio.Protocol] | Literal["none"]
                 super().data_received(data)
             except (AssertionError, InvalidState):  # what is no text or frame, before it is open or beside its end
                 self.transport.abort()
+            if not self.handshake_initiated:  # it reads no request in the head, and would wait for more for ever
+                self.transport.write(b"".join(self.conn.data_to_send()))
+                self.transport.close()
 
         def resume_writing(self) -> None:
             super().resume_writing()

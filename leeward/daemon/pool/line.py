@@ -9,7 +9,7 @@ job of the user with the most, and a connection likewise among those of its user
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -26,17 +26,30 @@ _PASSED = 16
 class _Lanes(Generic[W]):
     """The waiting entries of one user by connection, the next one first, without connections that have none."""
 
-    __slots__ = ("by_connection", "count")
+    __slots__ = ("by_connection", "count", "jobs")
 
     def __init__(self) -> None:
         self.by_connection: dict[int, deque[W]] = {}
         self.count = 0
+        self.jobs: Counter[int] = Counter()  # by connection, those that aren't sessions or sandboxes
+
+    def counts(self, one: W, more: int) -> None:
+        self.count += more
+        if one.take is None:
+            self.jobs[one.connection] += more
+            if not self.jobs[one.connection]:
+                del self.jobs[one.connection]
 
     def of(self, connection: int) -> int:
         return len(self.by_connection.get(connection, ()))
 
     def longest(self) -> int:
-        return max(self.by_connection, key=self.of)
+        """The connection with the most jobs."""
+        return max(self.jobs, key=self.jobs.__getitem__, default=0)
+
+    def newest(self) -> W:
+        """The newest job of that connection."""
+        return next(one for one in reversed(self.by_connection[self.longest()]) if one.take is None)
 
     @property
     def first(self) -> W:
@@ -53,7 +66,7 @@ class _Lanes(Generic[W]):
         lane.popleft()
         if lane:
             self.by_connection[connection] = lane
-        self.count -= 1
+        self.counts(one, -1)
         return one
 
     def remove(self, one: W) -> bool:
@@ -63,7 +76,7 @@ class _Lanes(Generic[W]):
         lane.remove(one)
         if not lane:
             del self.by_connection[one.connection]
-        self.count -= 1
+        self.counts(one, -1)
         return True
 
 
@@ -127,22 +140,21 @@ class FairQueue(Generic[W]):
         if lanes is None:
             lanes = self._users[one.user] = _Lanes()
         lanes.by_connection.setdefault(one.connection, deque()).append(one)
-        lanes.count += 1
+        lanes.counts(one, 1)
         self._counts(one, 1)
         return loser
 
     def _who_makes_room(self, one: W) -> W | None:
         if not self._users:
             return None
-        most = max(self._users, key=self.of)
-        lanes = self._users[most]
+        lanes = max(self._users.values(), key=lambda each: each.jobs.total())
+        own = self._users.get(one.user) or _Lanes()
         # The other user, or connection, must have at least as many afterwards: two would displace each other in turn.
-        if self.of(one.user) + 1 > lanes.count - 1:
-            own = self._users.get(one.user)
-            if own is None or own.of(one.connection) + 1 > own.of(own.longest()) - 1:
+        if own.jobs.total() + 1 > lanes.jobs.total() - 1:
+            if own.jobs[one.connection] + 1 > own.jobs[own.longest()] - 1:
                 return None
             lanes = own
-        return lanes.by_connection[lanes.longest()][-1]
+        return lanes.newest()
 
     def put_back(self, one: W) -> None:
         """Put *one*, which was taken, at the head of its user's entries."""
@@ -150,7 +162,7 @@ class FairQueue(Generic[W]):
         lane = lanes.by_connection.pop(one.connection, deque())
         lane.appendleft(one)
         lanes.by_connection = {one.connection: lane, **lanes.by_connection}
-        lanes.count += 1
+        lanes.counts(one, 1)
         self._users = {one.user: lanes, **self._users}
         self._counts(one, 1)
 

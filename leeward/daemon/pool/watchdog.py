@@ -116,7 +116,7 @@ def deadlines(tenant: object) -> Iterator[Overdue]:
 
 def may_be_overdue(tenant: object) -> bool:
     """Whether *tenant* may have to be ended: a live sandbox without a process does nothing."""
-    return bool(tenant.processes) if isinstance(tenant, LiveRunner) else tenant is not None
+    return tenant.runs if isinstance(tenant, LiveRunner) else tenant is not None
 
 
 def runner_of(tenant: Execution | Lease | LiveRunner) -> Runner:

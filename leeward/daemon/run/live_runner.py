@@ -38,6 +38,7 @@ from leeward.daemon.run.runner import Runner
 from leeward.daemon.run.verdict import bug
 from leeward.errors import BadRequest, Bug, LeewardError
 from leeward.isolation import rlimits
+from leeward.isolation.cgroup import descent
 from leeward.isolation.cgroup.entry import Entry, Usage
 from leeward.isolation.namespaces import ENTERED
 from leeward.isolation.terminals import MOST_TERMINALS
@@ -182,6 +183,11 @@ class LiveRunner:
     @property
     def number(self) -> int:
         return self.runner.number
+
+    @property
+    def runs(self) -> bool:
+        """Whether a process runs beside the first one, which does nothing; it may be one that no `LiveProcess` knows."""
+        return bool(self.processes) or self._ticks is not None
 
     @property
     def over(self) -> bool:
@@ -558,15 +564,17 @@ class LiveRunner:
                                         tuple(self.processes.values())), over, partial(self._lost, self._ending))
 
     def _stop_ticks(self) -> None:
-        if self._ticks is not None:
-            self._ticks.cancel()
+        ticks, self._ticks = self._ticks, None
+        if ticks is not None:
+            ticks.cancel()
 
     def _tick_later(self) -> None:
         self._ticks = self._reactor.after(self.runner.leaf.tick_interval, self._tick)
 
     def _tick(self) -> None:
-        self._ticks = None
         if self._over is not None and self.runner.tick() == Limit.MEMORY:
             self.end("it ran out of memory")
-        elif self._over is not None and self.processes:  # the first one does nothing
+        elif self._over is not None and (self.processes or descent.has_strays(self.runner.pid)):
             self._tick_later()
+        else:
+            self._ticks = None

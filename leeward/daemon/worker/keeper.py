@@ -160,10 +160,14 @@ class Keeper:
             os.ftruncate(fd, offset)
             _write(fd, content, offset)
 
-    def rest(self) -> None:
-        """Close the descriptors that only a next job needs: a live sandbox keeps this keeper, which gets no other job."""
+    def rest(self, *, watched: bool) -> None:
+        """
+        Close the descriptors that only a next job needs: a live sandbox keeps this keeper, which gets no other job.
+        *watched*: its processes may run on, and no controller counts what waits in their sockets.
+        """
         self.rested = True
-        self._let_go(*self._sized, *self._trust, self._sockets)
+        sockets = (self._sockets, -1) if watched else (-1, self._sockets)
+        self._let_go(*self._sized, *self._trust, sockets[1], sockets=sockets[0])
 
     def close(self) -> None:
         """Close the channel. May be called repeatedly."""
@@ -189,8 +193,8 @@ class Keeper:
         fds, self.ptmx, self.listeners, self.memory = (self.ptmx, *self.listeners), -1, [], None
         self._let_go(*self._sized, *self._trust, self._sockets, *fds)
 
-    def _let_go(self, *fds: int) -> None:
-        self._sockets, self._sized, self._trust = -1, (), ()
+    def _let_go(self, *fds: int, sockets: int = -1) -> None:
+        self._sockets, self._sized, self._trust = sockets, (), ()
         in_any_case(*(partial(os.close, fd) for fd in fds if fd >= 0))
 
 

@@ -143,7 +143,7 @@ class Leasing:
         runner = self._take()
         live = LiveRunner(self._reactor, runner, self.terms, self._worker.ids, self._worker.keeper,
                           over=partial(self.give_back, runner), killed=partial(self.killed, runner), lost=lost,
-                          collect=reap_orphans, rested=self._rested, fast_path=lambda: self._pool.fast_path)
+                          collect=reap_orphans, rested=partial(self._rested, runner), fast_path=lambda: self._pool.fast_path)
         self.execution = live
         try:
             live.open(limits)
@@ -161,9 +161,10 @@ class Leasing:
         """Note that the runner which has been taken belongs to *ticket*."""
         self.terms.ways_out.owned(self._worker.running, ticket)
 
-    def _rested(self) -> None:
+    def _rested(self, runner: Runner) -> None:
         """For a live sandbox that keeps the worker for longer: arm no further runner, and close what only those need."""
-        in_any_case(self._arming.go_without, self._worker.group.rest, self._worker.keeper.rest)
+        in_any_case(self._arming.go_without, self._worker.group.rest,
+                    partial(self._worker.keeper.rest, watched=runner.leaf.needs_ticks))
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
         """Pass on a message of the keeper about a process of an open runner; if there is none, close *fds*."""

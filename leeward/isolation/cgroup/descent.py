@@ -111,6 +111,20 @@ def is_left(init: int, root: int, spare: Collection[int] = ()) -> bool:
     return bool(family(init, root, spare))
 
 
+def has_strays(init: int) -> bool:
+    """
+    Whether the sandbox's *init* has another child than its first: one that has left its session, say. Each process whose
+    parent has ended is below that init in the same moment, so none is missed, however fast they fork. True if unknown.
+    """
+    try:
+        with process(init) as folder:
+            return len(children_of(folder, init)) > 1
+    except GONE:
+        return False
+    except OSError:
+        return True
+
+
 class Hunt:
     """
     Ends a process and all its descendants, in steps, with `pause` seconds between them; `hopeless` if they fork faster than

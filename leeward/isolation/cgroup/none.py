@@ -24,6 +24,7 @@ import struct
 import time
 from collections.abc import Mapping
 from functools import partial
+from threading import Lock
 
 from leeward._native.loop import CLOCK, Gauge, JobSeen, JobWatch
 from leeward._native.memfd import memory_file
@@ -104,6 +105,7 @@ class NoneLeaf(entry.Leaf):
         self._spent_beside = 0.0
         self._shared = False
         self._told = -1  # a memory file with `_figures`
+        self._telling = Lock()  # the watchdog's thread tells, too: `_told` isn't closed, and another file's, meanwhile
 
     @property
     def tick_interval(self) -> float:
@@ -151,8 +153,9 @@ class NoneLeaf(entry.Leaf):
                            hidden=max(0, sockets() - FREE_SOCKETS) * SOCKET + charged)
         self._look_s = time.monotonic() - started
         self._broken = self._broken or self._account.memory > self._limits.memory
-        if self._told >= 0:
-            os.pwrite(self._told, self._figures(), 0)
+        with self._telling:
+            if self._told >= 0:
+                os.pwrite(self._told, self._figures(), 0)
         return Limit.MEMORY if self._broken else None
 
     def _figures(self) -> bytes:
@@ -229,7 +232,8 @@ class NoneLeaf(entry.Leaf):
         return True
 
     def rest(self) -> None:
-        files, self._files, self._told = (*self._files, self._told), (), -1
+        with self._telling:
+            files, self._files, self._told = (*self._files, self._told), (), -1
         for fd in files:
             if fd >= 0:
                 os.close(fd)

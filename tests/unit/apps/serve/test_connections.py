@@ -79,7 +79,7 @@ async def turns(count=30):
         await asyncio.sleep(0)
 
 
-def run(*pieces, app=echo, then=None, reads=True):
+def run(*pieces, app=echo, then=None, reads=True, ws="none"):
     """The requests that *app* had, what was sent, and the transport; after each piece the loop has its turns."""
     import uvicorn
     from uvicorn.server import ServerState
@@ -93,7 +93,7 @@ def run(*pieces, app=echo, then=None, reads=True):
         await app(scope, receive, send)
 
     async def over():
-        config = uvicorn.Config(told, lifespan="off", log_config=None, ws="none")
+        config = uvicorn.Config(told, lifespan="off", log_config=None, ws=ws)
         config.load()
         state = ServerState()
         made = DoorConnection(config, state, {})
@@ -182,6 +182,14 @@ def test_an_answer_ends_where_its_head_says(head, answer):
     assert (b"HTTP/1.1 200 OK\r\n" + answer, b"close" in answer) == (sent, transport.is_over)
 
 
+def test_an_answer_without_a_body_tells_no_length_of_one():
+    async def answers(scope, receive, send):
+        await send({"type": "http.response.start", "status": 204, "headers": [(b"content-length", b"5")]})
+        await send({"type": "http.response.body"})
+
+    assert run(GET, app=answers)[1] == b"HTTP/1.1 204 No Content\r\n\r\n"
+
+
 def test_what_is_written_in_one_iteration_is_sent_in_one_piece():
     assert 1 == len(run(GET)[2].sent)
 
@@ -189,8 +197,10 @@ def test_what_is_written_in_one_iteration_is_sent_in_one_piece():
 def test_a_client_that_asks_before_its_body_is_told_to_go_on():
     asks = POST.replace(b"X: y", b"Expect: 100-continue")
     assert run(asks, b"abc")[1].startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
-    _, sent, transport = run(asks, GET, app=early)  # whether the body comes is open, so that nothing else may
-    assert (True, 1) == (transport.is_over, sent.count(b"HTTP/1.1"))
+    for each in (asks, asks.replace(b"100-c", b"100-C"), asks.replace(b"100", b"x, 100")):
+        _, sent, transport = run(each, GET, app=early)  # whether the body comes is open, so that nothing else may
+        assert (True, 1) == (transport.is_over, sent.count(b"HTTP/1.1"))
+    assert b"100 Continue" not in run(asks.replace(b"P/1.1", b"P/1.0"), b"abc")[1]  # which it doesn't know
 
 
 def test_requests_before_an_answer_wait_and_no_more_is_read():
@@ -218,6 +228,19 @@ def test_a_body_waits_in_the_system_until_somebody_reads_it():
 
     assert 300_001 == len(run(POST.replace(b"/a%20b?c=%20", b"/").replace(b"3", b"300000") + bytes(200_000), app=late,
                               then=then)[1].partition(b"\r\n\r\n")[2])
+
+
+def test_a_body_that_nobody_reads_does_not_hold_up_what_follows():
+    assert not run(POST.replace(b"3", b"300000") + bytes(200_000), app=early)[2].is_paused
+
+
+def test_no_websocket_begins_while_its_client_does_not_read():
+    """Its class has no bound for what is written before the transport tells it."""
+    from leeward.apps.serve.serving import sockets_of
+
+    _, sent, transport = run(GET + START + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n", reads=False,
+                             ws=sockets_of(["ports"]))
+    assert (True, 1) == (transport.is_over, sent.count(b" 400 "))
 
 
 def test_a_body_that_comes_after_its_answer_is_no_request():

@@ -73,7 +73,7 @@ class Reading(asyncio.Transport):
     resume_reading = pause_reading
 
 
-async def opened(handler, early=b""):
+async def opened(handler, early=b"", head=UPGRADE):
     """A WebSocket whose client reads nothing, and its tenant's use."""
     import uvicorn
     from uvicorn.server import ServerState
@@ -94,9 +94,10 @@ async def opened(handler, early=b""):
     made, transport = sockets_of(["jupyter"])(config, ServerState(), {}), Reading()
     transport.protocol = made
     made.connection_made(EndingTransport(transport, asyncio.get_running_loop()))
-    made.data_received(UPGRADE + early)
-    while not transport.held and not transport.is_over:
-        await asyncio.sleep(0)
+    made.data_received(head + early)
+    async with asyncio.timeout(10):
+        while not transport.held and not transport.is_over:
+            await asyncio.sleep(0)
     return made, transport, use
 
 
@@ -114,6 +115,15 @@ def test_answers_to_pings_that_nobody_reads_are_few():
         made.resume_writing()
         assert 100 * 127 == len(transport.held)  # the last ones
         transport.abort()
+
+    asyncio.run(run())
+
+
+def test_a_websocket_that_its_class_cannot_read_is_ended():
+    """Such as one with a longer line than it takes."""
+    async def run():
+        _, transport, _ = await opened(None, head=UPGRADE[:-2] + b"X: " + b"x" * 9000 + b"\r\n\r\n")
+        assert transport.is_over
 
     asyncio.run(run())
 

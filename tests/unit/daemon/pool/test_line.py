@@ -258,6 +258,21 @@ def test_a_connection_whose_next_cannot_start_now_is_passed_over() -> None:
     assert [(1, 0), (1, 1), (1, 2)] == emptied(line)
 
 
+def test_no_job_takes_the_place_of_a_session() -> None:
+    """They have none among the jobs, so more jobs would wait then than may."""
+    line = FairQueue[Job](4)
+    takers = [Job(1, number, take="a session") for number in range(9)]
+    for one in (*takers, *(Job(1, number, connection=7) for number in range(3)), Job(1, 3)):
+        assert line.add(one) is None
+
+    assert Job(1, 2, connection=7) == line.add(Job(2, 0))
+    assert Job(1, 1, connection=7) == line.add(Job(1, 10, connection=8))
+    assert Job(1, 0, connection=7) == line.add(Job(3, 0))
+    assert (last := Job(1, 4)) is line.add(last)
+    assert 4 == len(line) - line.takers
+    assert {*takers} <= {*line}
+
+
 def test_those_that_take_a_worker_are_counted() -> None:
     """However they come and go. The size isn't for them: the pool bounds their number."""
     line = FairQueue[Job](1)
@@ -270,10 +285,8 @@ def test_those_that_take_a_worker_are_counted() -> None:
     assert 1 == line.takers
     line.put_back(first)
     assert 2 == line.takers
-    line.add(Job(2, 0))  # takes the place of the newest of the other user
-    assert 1 == line.takers
     line.remove(first)
-    assert 0 == line.takers
+    assert 1 == line.takers
     line.add(Job(2, 1, take="a session"))
     line.clear()
     assert 0 == line.takers

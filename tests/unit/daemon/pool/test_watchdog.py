@@ -116,7 +116,7 @@ def test_the_memory_of_a_job_is_looked_at_of_which_python_does_not_know_yet(loop
 
 
 @pytest.mark.parametrize(("tenant", "may"), [
-    (None, False), (Mock(spec=LiveRunner, processes={}), False), (Mock(spec=LiveRunner, processes={1: Mock()}), True),
+    (None, False), (Mock(spec=LiveRunner, runs=False), False), (Mock(spec=LiveRunner, runs=True), True),
     (Mock(spec=Execution), True), (Mock(spec=Lease), True)])
 def test_the_thread_sleeps_while_nothing_may_have_to_be_ended(loop: Loop, tenant: object, may: bool) -> None:
     """However many live sandboxes there are without a process."""

@@ -75,8 +75,8 @@ def test_a_keeper_at_rest_holds_no_files_for_the_next_job(tmp_path: Path, keeper
     keeper.ready([os.open(tmp_path, os.O_RDONLY), *fds])
     there = len(os.listdir("/proc/self/fd"))
     assert not keeper.rested
-    for _ in range(2):
-        keeper.rest()
+    for watched in (False, True):
+        keeper.rest(watched=watched)
         assert there - len(fds) == len(os.listdir("/proc/self/fd"))
     assert keeper.rested
     keeper.show(LESS)
@@ -99,7 +99,7 @@ def test_the_next_job_trusts_its_own_certificate_alone(tmp_path: Path, keeper: K
         assert begun + java_store.rest(begun, own) == javas.read_bytes()
     keeper.show(LESS)
     assert machine.sizes(LESS) == shown(tmp_path)
-    keeper.rest()
+    keeper.rest(watched=False)
     with pytest.raises(OSError):
         keeper.trust(b"of nobody")
     keeper._close_rest()
