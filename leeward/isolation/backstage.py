@@ -82,14 +82,15 @@ def here() -> Backstage:
     return decide(os.geteuid(), os.getegid(), bool(effective >> _CAP_SYS_ADMIN & 1), (maps[0], maps[1]))
 
 
-def proc_of_nobody(made: Backstage) -> int:
+def proc_of_nobody() -> int:
     """
     Make a detached /proc of a pid namespace that has ended, which shows no process. Returns its descriptor, which the
-    caller owns; or -1 if the kernel refuses. Then each keeper makes one, or says why there is none.
+    caller owns; or -1 if the kernel refuses. Then each keeper makes one, or says why there is none. As for a keeper, in a
+    user namespace, also by root: where parts of the host's /proc are masked, this one would show them.
     """
     try:
-        return native.filesystem("proc", {}, MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC, Clone.NEWPID | (
-            Clone.NEWUSER | Clone.NEWNS if made.uid_map else 0))
+        return native.filesystem("proc", {}, MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC,
+                                 Clone.NEWUSER | Clone.NEWNS | Clone.NEWPID)
     except KernelRefusal:
         return -1
 

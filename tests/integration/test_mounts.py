@@ -290,6 +290,18 @@ def test_without_mount_setattr_nothing_is_mounted_for_the_host() -> None:
     assert [mount.target for mount in before] == [mount.target for mount in seen]
 
 
+def test_nothing_of_a_masked_proc_is_in_the_one_for_all_keepers() -> None:
+    """There is none, and each keeper says why it has none either."""
+    def build() -> None:
+        fd = backstage.proc_of_nobody()
+        assert fd >= 0  # control
+        os.close(fd)
+        native.move_mount(native.filesystem("tmpfs", {}, 0), "/proc/sys")
+        assert -1 == backstage.proc_of_nobody()
+
+    assert "" == in_namespaces(build)[0]
+
+
 @pytest.mark.parametrize("mount_setattr", [pytest.param(True, marks=pytest.mark.needs("kernel>=5.12")), False])
 def test_a_mount_is_attached_with_its_attributes(tmp_path: Path, mount_setattr: bool) -> None:
     """And with those that it had; nothing that the host mounts there later propagates to it."""

@@ -59,7 +59,7 @@ class BackstageProcess:
         # Pipes, all three: sys.stdin, stdout and stderr of every job are made here, at the start
         # of the interpreter, and one made on /dev/null would take a job's pipes for seekable.
         ends: list[int] = []
-        nobody = backstage.proc_of_nobody(made)
+        nobody = backstage.proc_of_nobody()
         try:
             ends += os.pipe2(os.O_CLOEXEC)
             ends += os.pipe2(os.O_CLOEXEC)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-from unittest import mock
-
 import pytest
 
-from leeward._native import mounts as native
 from leeward._native.spawn import Clone
-from leeward.errors import KernelRefusal
-from leeward.isolation.backstage import Backstage, decide, proc_of_nobody, shown
+from leeward.isolation.backstage import Backstage, decide, shown
 from leeward.spec.sandbox import Bind, Scratch, Symlink, View
 
 HOST = "         0          0 4294967295\n"
@@ -28,15 +23,6 @@ MOUNTS = Clone.NEWNS | Clone.NEWNET
 def test_a_zygote_gets_its_namespaces(uid: int, capable: bool, map: str, want: Backstage) -> None:
     """A user namespace where mounts take one; every id that a worker may get is in it, by its own number."""
     assert want == decide(uid, 1001 if uid else 0, capable, (map, map))
-
-
-@pytest.mark.parametrize("map", ["", "1 1 1"])
-def test_a_proc_that_the_kernel_refuses_is_left_to_the_keepers(map: str) -> None:
-    """They say why there is none. A daemon without the right makes it in a user namespace."""
-    refused = KernelRefusal("fsmount", "proc", errno.EPERM)
-    with mock.patch.object(native, "filesystem", side_effect=refused) as asked:
-        assert -1 == proc_of_nobody(Backstage(MOUNTS, not map, map, map))
-    assert bool(map) == bool(asked.call_args.args[-1] & Clone.NEWUSER)
 
 
 def view(*targets: str, links: tuple[Symlink, ...] = ()) -> View:
