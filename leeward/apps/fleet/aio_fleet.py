@@ -613,7 +613,8 @@ class AsyncFleet:
         member.status, node = status, member.node
         node.workers = max(1, int(status["capacity"]))
         node.others = max(0, int(status["workers"]["busy"]) + int(status["queued"]) - node.waiting)
-        node.open = max(len(member.open), int(status["sandboxes"]) + int(status["sessions"]))
+        # What is starting may be among them, and counts by itself: twice, and the node would get fewer than others.
+        node.open = max(len(member.open), int(status["sandboxes"]) + int(status["sessions"]) - node.starting)
         node.room = int(status["max_sessions"])
         drains = status.get("drains")  # by whoever uses the node
         if drains is not None and not member.draining:

@@ -289,3 +289,16 @@ def test_a_drain_that_is_taken_back_ends_nothing(tmp_path: Path, again: bool):
 
     with fleet(tmp_path, FakeDaemon) as daemons:
         assert "" == on(daemons, main)
+
+
+@pytest.mark.parametrize(("told", "starting", "expected"), [(3, 2, 1), (3, 0, 3), (1, 2, 0)])
+def test_a_sandbox_that_is_starting_counts_once(tmp_path: Path, told: int, starting: int, expected: int):
+    async def main(found: AsyncFleet) -> int:
+        await found.status()
+        member = found._members["n0"]
+        member.node.starting = starting
+        await found._told(member, {**STATUS, "capacity": WORKERS, "sandboxes": told})
+        return member.node.open
+
+    with fleet(tmp_path, FakeDaemon) as daemons:
+        assert expected == on(daemons, main)
