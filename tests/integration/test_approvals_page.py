@@ -8,6 +8,7 @@ docs/approvals.md.
 from __future__ import annotations
 
 import itertools
+import re
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRe
 from leeward.apps.approvals.queue.subjects import branch, endpoint, invocation
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import APIResponse, Browser, Locator, Page, Route
 
     from kit.approvals_browser import ServedPage
 
@@ -321,6 +322,35 @@ def test_the_page_can_be_used_by_keys_alone(window: Window, served: ServedPage, 
     page.wait_for_url("**/rules")
     page.keyboard.press("1")
     page.wait_for_url("**/queue")
+
+
+#: What the page asks for to draw its list anew.
+LIST = re.compile(r"/queue\?.*part=list$")
+
+
+def test_a_list_from_before_a_decision_is_not_drawn_after_it(window: Window, served: ServedPage) -> None:
+    decided, other = (push(served, name).id for name in "ab")
+    page = window()
+    shows(page, decided)
+    page.evaluate("() => { const now = performance.now() + 400; performance.now = () => now; }")
+    page.evaluate("""() => {
+        window.drawn = [];
+        const rows = () => window.drawn.push([...document.querySelectorAll("#rows li")].map(row => Number(row.dataset.id)));
+        new MutationObserver(rows).observe(document.querySelector("#list"), { childList: true });
+    }""")
+    held: list[tuple[Route, APIResponse]] = []
+    page.route(LIST, lambda route: held.append((route, route.fetch())), times=1)
+    new = push(served, "c").id
+    while not held:
+        page.evaluate("0")  # until then the page's events are served
+
+    page.keyboard.press("d")
+    shows(page, other)
+    for route, answer in held:
+        route.fulfill(response=answer)
+    page.wait_for_selector(f"#rows li[data-id='{new}']")
+
+    assert [[other, new]] == page.evaluate("window.drawn")
 
 
 def test_always_allow_decides_similar_requests(window: Window, served: ServedPage) -> None:

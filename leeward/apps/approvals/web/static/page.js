@@ -100,10 +100,12 @@
   }
 
   let isBulkOpen = false; // also while there is nothing to decide, as one list may be drawn
+  let decisions = 0; // of this page
   async function drawList() {
-    const query = one("#list").dataset.query;
+    const query = one("#list").dataset.query, before = decisions;
     const drawn = await fetched(`/queue?${query}part=list`);
     await released();
+    if (before !== decisions) { isListStale = true; return; } // it may have what was decided meanwhile
     const held = focused();
     const chosen = wantedId || (article() && article().dataset.id);
     if (one("#bulk")) isBulkOpen = one("#bulk").open;
@@ -280,6 +282,7 @@
     const rows = all("#rows li");
     const at = rows.findIndex((row) => row.dataset.id === id);
     const other = rows[at + 1] || rows[at - 1];
+    decisions += 1;
     if (at >= 0) rows[at].remove();
     if (other && other.dataset.id !== id) await choose(other.dataset.id); else await choose(id);
     one("#detail").focus({ preventScroll: true });
