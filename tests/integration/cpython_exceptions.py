@@ -39,6 +39,7 @@ SLOW = {
     "test_asyncio.test_tasks": 2, "test_c_locale_coercion": 2, "test_cmd_line": 4, "test_cmd_line_script": 3,
     "test_compileall": 5, "test_importlib": 2, "test_io": 3, "test_lib2to3": 3, "test_multiprocessing_main_handling": 6,
     "test_os": 2, "test_pickle": 2, "test_pdb": 2, "test_signal": 3, "test_socket": 5, "test_ssl": 2, "test_subprocess": 8,
+    "test_tarfile": 5, "test_threading": 3, "test_unittest": 2, "test_weakref": 2, "test_zipfile": 4,
 }
 #: Modules whose outcome isn't their own, and by what.
 UNSTEADY = {"test_regrtest": "it runs itself with itself for minutes, and has limits of time of its own"}
