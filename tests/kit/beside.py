@@ -58,7 +58,7 @@ ONCE = () if os.environ.get("LEEWARD_LONG") else (
 ALSO = "LEEWARD_TESTS_ALSO"
 
 #: A variable with the turn of a whole run, one of TURNS: he has a third of the attacks in each, and a part of the other files.
-TURN, TURNS = "LEEWARD_TESTS_TURN", 10
+TURN, TURNS = "LEEWARD_TESTS_TURN", 12
 
 #: The folders of the tests that are his, and in how many parts.
 FOLDERS = {"tests/integration": TURNS, "tests/escapes": 3}
