@@ -16,6 +16,7 @@ from typing import Any
 
 from bench import counts
 from bench.figures.row import FigureSettings, Row, absolute, compared, in_turn, missing, quotient, spread, times
+from leeward.base.descriptors import OwnedFd
 from leeward.client.blocking import Client
 from leeward.client.connecting import connect
 from leeward.errors import LeewardError
@@ -379,12 +380,9 @@ for _ in range({_SIZE // _PIECE}):
 def alone() -> None:
     """Write as much as the job into a memory file of one process's own."""
     piece = bytes(_PIECE)
-    fd = os.memfd_create("alone")
-    try:
+    with OwnedFd(os.memfd_create("alone")) as fd:
         for _ in range(_SIZE // _PIECE):
             os.write(fd, piece)
-    finally:
-        os.close(fd)
 
 
 def measure_output(settings: FigureSettings) -> Sequence[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -89,14 +90,12 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
                          " --egress names a policy by which it reaches one (docs/environments.md), --find-links a folder"
                          " of this host")
     started, sizes = time.monotonic(), [0]
-    stderr = EscapedStream(sys.stderr.fileno(), raw=False)  # a package's build can write anything
-    try:
-        with Progress(f"installing {name}", lambda: amount(sizes[-1], 0, time.monotonic() - started)) as line:
-            manifest, new = made.create(
-                name, recipe, source, lambda built: Named(built, preload, least, max(least, most)),
-                lambda data: line.above(stderr.write, data), sizes.append)
-    finally:
-        stderr.close()
+    # Escaped: a package's build can write anything.
+    with (contextlib.closing(EscapedStream(sys.stderr.fileno(), raw=False)) as stderr,
+          Progress(f"installing {name}", lambda: amount(sizes[-1], 0, time.monotonic() - started)) as line):
+        manifest, new = made.create(
+            name, recipe, source, lambda built: Named(built, preload, least, max(least, most)),
+            lambda data: line.above(stderr.write, data), sizes.append)
     spent = f", made in {time.monotonic() - started:.1f} s" if new else ", which was there already"
     click.echo(f"{name}: {len(manifest.packages)} packages, {_size(manifest.size)}{spent}")
     return 0

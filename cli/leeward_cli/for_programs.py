@@ -22,6 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.descriptors import OwnedFd
 from leeward.client.mounts import WORKDIR, Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError, LeewardError, RequestRejected
@@ -149,11 +150,8 @@ class _Stay:
         """WorkdirIoError if the file *path* can't be written, because programs on the host would run it at once."""
         from leeward.client.workdir_files import WorkdirFiles  # as FolderGuard
 
-        folder = self._folder()
-        try:
+        with OwnedFd(self._folder()) as folder:
             WorkdirFiles(folder, True, () if self._guard is None else self._guard.names).check_obeyed(path)
-        finally:
-            os.close(folder)
         return {}
 
     def put_away(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from leeward._native.beneath import open_beneath
 from leeward.base.dataclass import dataclass, replace
+from leeward.base.descriptors import OwnedFd
 from leeward.client.apply_journal import ApplyJournal, begun, interrupted, state_folder
 from leeward.client.changes import FOLDER, FolderChange, HostFolder, digest_of, type_of
 from leeward.client.file_trees import stays_below
@@ -402,11 +403,8 @@ class Applying:
 
     @staticmethod
     def _set_mode(parent: int, name: bytes, mode: int, flags: int) -> None:
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=parent)
-        try:
+        with OwnedFd(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=parent)) as fd:
             os.fchmod(fd, mode)
-        finally:
-            os.close(fd)
 
 
 def finish_interrupted(environ: Mapping[str, str] = os.environ) -> list[FinishedApply]:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from leeward.base.descriptors import OwnedFd
 from leeward.base.whole_files import names_in, write_whole
 from leeward.client.connection import BlockingConnection
 from leeward.client.folder_size import SizeWatch, size_of
@@ -412,16 +413,13 @@ def seal(path: str) -> tuple[int, str]:
 
 
 def _seal_file(name: str, at: int) -> tuple[int, str]:
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
-    try:
+    with OwnedFd(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)) as fd:
         about = os.fstat(fd)
         os.fchmod(fd, 0o555 if about.st_mode & 0o100 else 0o444)
         digest = hashlib.sha256()
         while piece := os.read(fd, _PIECE):
             digest.update(piece)
         return about.st_size, digest.hexdigest()
-    finally:
-        os.close(fd)
 
 
 def _read(path: str) -> bytes | None:

@@ -24,6 +24,7 @@ import stat
 from collections.abc import Collection, Iterable
 
 from leeward._native.beneath import open_beneath
+from leeward.base.descriptors import OwnedFd
 from leeward.client.changes import FOLDER
 from leeward.client.host_paths import beneath
 from leeward.errors import LeewardError, RequestRejected, quoted
@@ -173,14 +174,11 @@ class FolderGuard:
         folder, self._folder = self._folder, -1
         if folder < 0:
             return
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for name in reversed(self._made):
-                    with contextlib.suppress(OSError):
-                        self._remove(folder, name)
-        finally:
-            os.close(folder)
+        with OwnedFd(folder), contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for name in reversed(self._made):
+                with contextlib.suppress(OSError):
+                    self._remove(folder, name)
 
     @staticmethod
     def _remove(folder: int, name: str) -> None:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 
 from leeward.base.dataclass import replace
+from leeward.base.descriptors import OwnedFd
 from leeward.daemon.config import Config, Environment, quotas
 from leeward.daemon.pool.begin import Settings, WarmCode, is_routed
 from leeward.daemon.serving.profiles import owners_home, unknown_egress
@@ -269,7 +270,5 @@ class Stored:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
-        try:
+        with OwnedFd(fd):
             return os.read(fd, stored.MOST_WRITTEN + 1)
-        finally:
-            os.close(fd)

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from leeward.base.descriptors import OwnedFd
 from leeward.egress.heads import Head
 from leeward.egress.injection import Injection, Known, Searched
 from leeward.egress.pipes import Pipe, TlsPipe
@@ -183,10 +184,8 @@ def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         for data in (certificate, key):
             out, into = os.pipe2(os.O_CLOEXEC)
             fds.append(out)
-            try:
+            with OwnedFd(into):
                 os.write(into, data)  # far less than a pipe holds
-            finally:
-                os.close(into)
         context.load_cert_chain(*(f"/proc/self/fd/{fd}" for fd in fds))
     finally:
         for fd in fds:

@@ -25,6 +25,7 @@ from leeward.apps.agents.errors import printable
 from leeward.apps.agents.instance_names import is_instance_name
 from leeward.apps.agents.state_files import own_folder, read_state, write_at_once
 from leeward.base.dataclass import dataclass, names
+from leeward.base.descriptors import OwnedFd
 from leeward.errors import BadRequest, Busy, LeewardError
 
 #: The values of `UndoStep.kind`.
@@ -176,7 +177,7 @@ class InstanceRegistry:
             if instance is not None:
                 yield HeldInstance(self._folder, lock, instance)
                 continue
-            try:
+            with OwnedFd(lock):
                 # The process was killed before it took any step; or the machine crashed before the content was on the
                 # disk. Only instances with hooks wait for the disk, so there is nothing to undo.
                 if read_state(self._folder, f"{name}.json") == b"":
@@ -184,8 +185,6 @@ class InstanceRegistry:
                     del self._complaints[name]
                 if not os.path.lexists(os.path.join(self._folder, f"{name}.json")):
                     os.unlink(os.path.join(self._folder, f"{name}.lock"))
-            finally:
-                os.close(lock)
 
     def complaints(self) -> list[str]:
         """A line for each file that can't be read."""

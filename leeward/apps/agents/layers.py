@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from leeward.apps.agents.checks import check_package
 from leeward.apps.agents.state_files import own_folder
 from leeward.base.dataclass import dataclass
+from leeward.base.descriptors import OwnedFd
 from leeward.base.whole_files import write_whole
 from leeward.client.folder_size import SizeWatch, size_of
 from leeward.client.mounts import Mount
@@ -293,13 +294,10 @@ class Layers:
     @contextlib.contextmanager
     def _locked(self, key: str) -> Iterator[None]:
         """A context in which no other program makes a layer of this list."""
-        fd = os.open(os.path.join(self._folder, f".{key}.lock"),
-                     os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
+        with OwnedFd(os.open(os.path.join(self._folder, f".{key}.lock"),
+                     os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)) as fd:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(fd)
 
 
 def _key(packages: Sequence[str], etc: str) -> str:

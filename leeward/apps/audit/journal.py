@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from leeward.apps.audit.record_lines import BEGINNING, MOST_LINE, AuditRow, ReadLine, chained, read_line, written
+from leeward.base.descriptors import OwnedFd
 from leeward.errors import BadRequest, Busy
 
 FILE, HEAD, TORN = "audit.jsonl", "audit.head", "audit.torn"
@@ -206,11 +207,9 @@ class Journal:
         content = f"{self._number} {self._before} {self._first}\n".encode()
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            try:
+            with OwnedFd(fd):
                 if os.write(fd, content) != len(content):
                     raise OSError(errno.ENOSPC, "the disk is full")
-            finally:
-                os.close(fd)
             os.rename(temporary, os.path.join(self._head_folder, HEAD))
         except OSError:
             os.unlink(temporary)
@@ -368,8 +367,7 @@ def mend(folder: str, head: str | None = None) -> int:
     if the chain has another fault, which isn't mended; Busy if another process writes the chain, or the mending can't
     be recorded.
     """
-    lock = _locked(folder)
-    try:
+    with OwnedFd(_locked(folder)):
         found = verify(folder, head)
         torn = [line for line in read(folder) if line.fault]
         if not torn:
@@ -391,8 +389,6 @@ def mend(folder: str, head: str | None = None) -> int:
                 file.flush()
                 os.fsync(file.fileno())
             os.rename(f"{path}.mend", path)
-    finally:
-        os.close(lock)
     writer = Journal(folder, head)
     writer.write(AuditRow(time.time(), "audit", "mend", "mended", by="cli", metadata={
         "lines": len(torn), "bytes": len(held), "sha256": hashlib.sha256(held).hexdigest()}))

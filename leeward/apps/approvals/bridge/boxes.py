@@ -35,6 +35,7 @@ from leeward.apps.approvals.git.git_host import GitFailed, GitIntake
 from leeward.apps.approvals.requester import SOCKET, VARIABLE
 from leeward.apps.approvals.sync.changes import CollectedChanges
 from leeward.apps.approvals.sync.live_sync import LAST_S, LiveSync
+from leeward.base.descriptors import OwnedFd
 from leeward.base.whole_files import write_whole
 from leeward.client.mounts import WORKDIR
 from leeward.client.overlay import Overlay
@@ -372,12 +373,9 @@ class AskingBoxes:
         box = Sandbox.attach(name, socket=self._socket)
         try:
             overlay = Overlay(box, "")
-            folder = os.open(project.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
+            with OwnedFd(os.open(project.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as folder:
                 if not overlay.is_over(folder):
                     raise BadRequest("this sandbox works on no copy of that folder")
-            finally:
-                os.close(folder)
         except BaseException:
             box.detach()
             raise
