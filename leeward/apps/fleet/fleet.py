@@ -159,11 +159,11 @@ class Fleet:
                 deadline: float | None = None, **options: Unpack[SessionOptions]) -> Iterator[FleetSession]:
         """As AsyncFleet.session."""
         opening = self._fleet.session(tags=tags, resources=resources, deadline=deadline, **options)
-        session = self._loop.run(_entered(opening))
+        session = self._loop.run(opening.__aenter__())
         try:
             yield FleetSession(self._loop, session)
         finally:
-            self._loop.run(_left(opening))
+            self._loop.run(opening.__aexit__(None, None, None))
 
     def status(self) -> dict[str, Any]:
         """As AsyncFleet.status."""
@@ -215,14 +215,6 @@ async def _read_in_thread(jobs: Iterable[Job]) -> AsyncIterator[Job]:
     source = iter(jobs)
     while (job := await asyncio.to_thread(next, source, None)) is not None:
         yield job
-
-
-async def _entered(opening: contextlib.AbstractAsyncContextManager[T]) -> T:
-    return await opening.__aenter__()
-
-
-async def _left(opening: contextlib.AbstractAsyncContextManager[object]) -> None:
-    await opening.__aexit__(None, None, None)
 
 
 class _Bridged:

@@ -38,6 +38,9 @@ from leeward.spec.obeyed.repositories import makes_repository
 MOST_PROJECTS = 256
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW
+#: Errors of a write where the host has something else than the order's base.
+_OF_ANOTHER_STATE = (errno.EEXIST, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY)
+
 
 @contextlib.contextmanager
 def beneath(folder: int, path: str, flags: int = _LOOK) -> Iterator[int | None]:
@@ -174,12 +177,10 @@ class Project:
                 self._place(order, parent, name, os.fsencode(temporary))
             self._fault("sync")
             os.fsync(parent)
-        except (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-            raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
         except OSError as error:
-            if error.errno == errno.ENOTEMPTY:
-                raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
-            raise
+            if error.errno not in _OF_ANOTHER_STATE:
+                raise
+            raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
         finally:
             os.close(parent)
 
