@@ -41,7 +41,7 @@ from typing import Any
 
 import leeward
 from bench.sandboxes import below
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.wire.requests import Execute, encode_request
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.ours import daemon

@@ -16,7 +16,7 @@ from typing import Any
 
 from bench import counts
 from bench.figures.row import FigureSettings, Row, absolute, compared, in_turn, missing, quotient, spread, times
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.client.blocking import Client
 from leeward.client.connecting import connect
 from leeward.errors import LeewardError

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench.figures.row import FigureSettings, Row, absolute, compared, missing, spread
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.client.blocking import Client
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox

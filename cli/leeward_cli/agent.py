@@ -25,7 +25,7 @@ from leeward.apps.agents.running import sandboxes_of
 from leeward.apps.agents.settings import AgentSettings, merged_settings
 from leeward.apps.agents.settings_paths import USER_FILE, config_home, state_home
 from leeward.apps.agents.written import home_path, writable_by_agents
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.client.sandbox import Sandbox
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest, DaemonError, LeewardError

@@ -12,8 +12,8 @@ from leeward.apps.agents.hiding import rules_of
 from leeward.apps.agents.project_tree import HidingPlan, hiding_plan
 from leeward.apps.agents.settings import AgentSettings, load_settings
 from leeward.apps.agents.settings_paths import config_home, state_home
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
-from leeward.base.descriptors import OwnedFd
 from leeward.client.host_paths import open_own
 from leeward.errors import BadRequest
 from leeward_cli.messages import complain

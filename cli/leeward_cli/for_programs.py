@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.client.mounts import WORKDIR, Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError, LeewardError, RequestRejected
@@ -128,11 +128,8 @@ class _Stay:
             self._guard = FolderGuard(self._options["mounts"][0].source)
         names = () if self._guard is None else self._guard.names
         box = Sandbox(socket=self._socket, protect=[posixpath.join(WORKDIR, name) for name in names], **self._options)
-        try:
+        with on_failure(box.close):
             opened = box.id
-        except BaseException:
-            box.close()
-            raise
         self._box = box
         return {"sandbox": opened,
                 "made": [name for name in names if self._guard is not None and not self._guard.shown([name])]}

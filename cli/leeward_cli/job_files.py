@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.client.host_paths import end_sparse, open_folder, write_sparse
 from leeward.errors import quoted
 from leeward.wire.fields import MAX_FILE_COUNT, MAX_FILES

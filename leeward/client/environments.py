@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.base.whole_files import names_in, write_whole
 from leeward.client.connection import BlockingConnection
 from leeward.client.folder_size import SizeWatch, size_of
@@ -232,7 +232,7 @@ class Environments:
                              " (environments_size): `leeward env prune` removes those without a name")
         self._discard(recipe.hash)
         path = stored.built_path(self.folder, recipe.hash)
-        try:
+        with on_failure(self._discard, recipe.hash):
             done = subprocess.run([recipe.python, "-I", "-m", "venv", "--without-pip", "--symlinks", path],
                                   capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
             if done.returncode:
@@ -250,9 +250,6 @@ class Environments:
                                 int(time.time()), recipe.prefix)
             write_whole(stored.manifest_path(self.folder, recipe.hash), stored.write_manifest(manifest), 0o644)
             return manifest
-        except BaseException:
-            self._discard(recipe.hash)
-            raise
 
     def _used(self) -> int:
         manifests = (self.manifest(entry.removesuffix(".json")) for entry in self._list("built")

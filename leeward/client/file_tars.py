@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import IO, Any, BinaryIO
 
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.client.file_calls import Call, Path, Sink, fetch, raw, shown, write
 from leeward.client.file_trees import MOST_BYTES, Bounds, Transfer, each_entry, stays_below
 from leeward.client.host_paths import end_sparse, open_folder, write_sparse

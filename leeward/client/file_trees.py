@@ -17,8 +17,8 @@ import stat as kinds
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import dataclass, field
-from leeward.base.descriptors import OwnedFd
 from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown, write
 from leeward.client.host_paths import end_sparse, is_folder, open_folder, write_sparse
 from leeward.client.placing import put_link, temporary_name

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.client.changes import CHUNK, FOLDER, LARGE, Changes, FolderChange, next_tick, type_of
 from leeward.client.host_paths import beneath
 from leeward.errors import RequestRejected, Stale

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Iterator
 
 from leeward._native.beneath import open_beneath
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.errors import RequestRejected
 
 #: Links in one path, as path_resolution(7) has it.

@@ -24,7 +24,7 @@ import stat
 from collections.abc import Collection, Iterable
 
 from leeward._native.beneath import open_beneath
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.client.changes import FOLDER
 from leeward.client.host_paths import beneath
 from leeward.errors import LeewardError, RequestRejected, quoted
@@ -87,14 +87,11 @@ class FolderGuard:
             self._folder = os.open(path, FOLDER & ~os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             raise RequestRejected(f"{quoted(os.fspath(path))}: {(error.strerror or str(error)).lower()}") from None
-        try:
+        with on_failure(self.close):
             self.names: tuple[str, ...] = ()
             self.known = frozenset(known or ())
             if known is None:
                 self._begin(places)
-        except BaseException:
-            self.close()
-            raise
 
     def _begin(self, places: Collection[str]) -> None:
         fcntl.flock(self._folder, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until `close`: others use the same empty folders

@@ -18,8 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
-from leeward.base.descriptors import OwnedFd
 from leeward.client.fetching import Fetched, Headers
 from leeward.client.mounts import WORKDIR, Mount
 from leeward.client.sandbox import Sandbox

@@ -17,8 +17,8 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
-from leeward.base.descriptors import OwnedFd
 from leeward.daemon import config_keys as known
 from leeward.daemon.config import (
     EGRESS,

@@ -15,8 +15,8 @@ import os
 import sys
 from collections.abc import Callable
 
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
-from leeward.base.descriptors import OwnedFd
 from leeward.daemon.config import Config, Environment, quotas
 from leeward.daemon.pool.begin import Settings, WarmCode, is_routed
 from leeward.daemon.serving.profiles import owners_home, unknown_egress

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.egress.heads import Head
 from leeward.egress.injection import Injection, Known, Searched
 from leeward.egress.pipes import Pipe, TlsPipe
@@ -248,11 +248,8 @@ class Sealing:
         Raises NotAllowed if it failed, OSError if the host has gone; then *server* is closed.
         """
         pipe = TlsPipe(server, self.trust, name)
-        try:
+        with on_failure(server.close):
             await pipe.shake_hands(seconds)
-        except BaseException:
-            server.close()
-            raise
         return pipe
 
     async def injection(self, policy: Policy, head: Head, seconds: float) -> Injection | None:

@@ -24,8 +24,8 @@ from typing import Any
 from leeward.apps.agents.errors import printable
 from leeward.apps.agents.instance_names import is_instance_name
 from leeward.apps.agents.state_files import own_folder, read_state, write_at_once
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.base.dataclass import dataclass, names
-from leeward.base.descriptors import OwnedFd
 from leeward.errors import BadRequest, Busy, LeewardError
 
 #: The values of `UndoStep.kind`.
@@ -118,12 +118,9 @@ class InstanceRegistry:
                 os.close(lock)
             raise Busy(f"there is an agent {instance.name} already")
         held = HeldInstance(self._folder, lock, instance)
-        try:
+        with on_failure(held.remove):
             if not later:
                 held.record(instance)
-        except BaseException:
-            held.remove()
-            raise
         return held
 
     def running(self) -> list[Instance]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from leeward.apps.agents.instance_names import blake2b
 from leeward.apps.agents.reading import beginning
 from leeward.apps.agents.written import closed_path
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.spec.folders import within
 from leeward.spec.obeyed.lookup import home_settings, plain
 from leeward.spec.obeyed.repositories import INSIDE, named_in

@@ -24,8 +24,8 @@ from typing import Any
 from leeward.apps.agents.errors import SettingsError, printable
 from leeward.apps.agents.git_index import tracked_unchanged
 from leeward.apps.agents.hiding import FilePattern, FileRules, unfit
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import dataclass
-from leeward.base.descriptors import OwnedFd
 from leeward.errors import RequestRejected
 from leeward.spec.obeyed.lookup import among
 from leeward.spec.obeyed.search import ObeyedPaths, outermost, repositories_among

@@ -32,8 +32,8 @@ from leeward.apps.agents.project_tree import MAX_REPORTED, hiding_plan
 from leeward.apps.agents.request import MOST_STAGED, OPENED, AgentRequest, OpenedMounts
 from leeward.apps.agents.settings import AgentSettings
 from leeward.apps.agents.written import open_beside, writable_by_agents
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
-from leeward.base.descriptors import OwnedFd
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.errors import Busy, DaemonAway, DaemonError, LeewardError, ProcessOver, RequestRejected, SandboxOver

@@ -23,7 +23,7 @@ from leeward.apps.agents.errors import printable
 from leeward.apps.agents.git_index import tracked_unchanged
 from leeward.apps.agents.hiding import FileRules
 from leeward.apps.agents.project_tree import hiding_plan
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.spec.folders import within
 
 #: Bytes of a call, of a shell line and of a path, at most. The kernel passes no longer line or path either, and to

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from leeward.apps.agents.reading import MAX_FILE
 from leeward.apps.agents.settings_paths import FILE, OURS, config_home
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.client.host_paths import open_through
 from leeward.errors import RequestRejected
 from leeward.spec.folders import within

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from leeward.apps.audit.record_lines import BEGINNING, MOST_LINE, AuditRow, ReadLine, chained, read_line, written
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.errors import BadRequest, Busy
 
 FILE, HEAD, TORN = "audit.jsonl", "audit.head", "audit.torn"
@@ -162,16 +162,13 @@ class Journal:
                 raise OSError(errno.EBUSY, str(error)) from None
         path = os.path.join(self.folder, FILE)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
+        with on_failure(os.close, fd):
             self._size = os.fstat(fd).st_size
             if self._size and os.pread(fd, 1, self._size - 1) != b"\n":
                 # A line that a power cut has left half-written stays, and is read as a bad one.
                 self._size += os.write(fd, b"\n")
             if not self._started:
                 self._find_end()
-        except BaseException:
-            os.close(fd)
-            raise
         self._fd = fd
 
     def _find_end(self) -> None:

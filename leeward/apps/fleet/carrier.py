@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from leeward.apps.fleet.node_client import NodeClient
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.client.connecting import started
 from leeward.errors import DaemonAway, DaemonError, Refused, told
 

@@ -21,6 +21,7 @@ from leeward.apps.fleet.aio_fleet import DRAIN_S, AsyncFleet
 from leeward.apps.fleet.aio_open import NO_FOLDERS, AsyncFleetSession, Connections
 from leeward.apps.fleet.many import Job
 from leeward.apps.fleet.moving import moved_state
+from leeward.base.closing import on_failure
 from leeward.client import sandbox_calls
 from leeward.client.options import Options, SessionOptions, TurnOptions, arrivals_of, arrived, awaited_by
 from leeward.client.sandbox import Sandbox
@@ -53,11 +54,8 @@ class _FleetLoop:
             what.close()
             raise RequestRejected(unable)
         waiting = asyncio.run_coroutine_threadsafe(what, self._loop)
-        try:
+        with on_failure(waiting.cancel):
             return waiting.result()
-        except BaseException:
-            waiting.cancel()
-            raise
 
     @property
     def closed(self) -> bool:

@@ -23,7 +23,7 @@ from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
 from leeward._native.steps import Call, Table, returns
 from leeward.apps.host.facts import FILES, MOUNTS, Record, error_name, service_of
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.errors import KernelRefusal, LeewardError, Unsupported
 from leeward.isolation import interpreter
 from leeward.isolation.cgroup.choose import choose

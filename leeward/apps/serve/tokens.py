@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.base.whole_files import write_whole
 from leeward.errors import BadRequest, quoted
 from leeward.spec.sizes import parse_size

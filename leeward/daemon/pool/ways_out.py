@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.pool.asks import AskBook

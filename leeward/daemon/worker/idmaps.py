@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Table, gives, returns
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.errors import KernelRefusal, Unsupported
 
 #: The host id of root's worker 0: above what login.defs, subuid and the containers of distributions use, below 2^31.

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import dataclass
-from leeward.base.descriptors import OwnedFd
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
 from leeward.daemon.worker.zygote_memory import ZygoteMemory

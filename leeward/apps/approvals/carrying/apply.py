@@ -28,7 +28,7 @@ from leeward.apps.approvals.carrying.orders import MOST_CONTENT, NOTHING, FileOr
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRequest, reached
 from leeward.apps.approvals.queue.queue import ApprovalQueue
 from leeward.apps.approvals.queue.subjects import ProjectPath, project_path
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.client.changes import CHUNK, FOLDER, type_of
 from leeward.client.placing import NewFile, put_link
 from leeward.errors import BadRequest, Busy, Stale

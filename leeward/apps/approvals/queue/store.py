@@ -24,7 +24,7 @@ from urllib.parse import quote
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRequest, digest_of, place_note, reached
 from leeward.apps.approvals.queue.rules import DEFAULT_DENY, Effect, check_mode, parse_rule
 from leeward.apps.approvals.queue.subjects import subject_of, subject_text
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.base.whole_files import write_whole
 from leeward.errors import BadRequest, Busy, Unsupported
 
@@ -128,14 +128,11 @@ class RequestStore:
             os.close(fd)
             # Threads use the one connection in turn, by the lock of ApprovalQueue.
             self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            try:
+            with on_failure(self._file.close):
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF"):
                     self._file.execute(f"PRAGMA {pragma}")
                 self._prepare(folder)
                 self.copy_rules()
-            except BaseException:
-                self._file.close()
-                raise
         except BaseException as error:
             os.close(self._lock)
             if _is_damage(error):

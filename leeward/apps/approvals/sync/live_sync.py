@@ -56,7 +56,7 @@ from leeward.apps.approvals.sync.syncing import (
 )
 from leeward.apps.audit.record import RowSink
 from leeward.apps.audit.record_lines import AuditRow
-from leeward.base.descriptors import OwnedFd
+from leeward.base.closing import OwnedFd
 from leeward.client.changes import FOLDER, FolderChange
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
