@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from leeward.apps.audit.record_lines import BEGINNING, MOST_LINE, AuditRow, ReadLine, chained, read_line, written
 from leeward.base.closing import OwnedFd, on_failure
+from leeward.base.user_folders import user_folder
 from leeward.errors import BadRequest, Busy
 
 FILE, HEAD, TORN = "audit.jsonl", "audit.head", "audit.torn"
@@ -41,10 +42,7 @@ _OLD = re.compile(r"audit\.jsonl\.([1-9][0-9]{0,5})")
 
 def default_folder(environ: Mapping[str, str], name: str = "audit") -> str:
     """The folder of the record of this process's user, or *name* beside it, by XDG_STATE_HOME and HOME."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):
-        state = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "leeward", name)
+    return user_folder(environ, "STATE", "leeward", name)
 
 
 @dataclass(frozen=True, slots=True)
