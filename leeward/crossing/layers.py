@@ -63,7 +63,7 @@ def lay(scratch: int, lower: int, number: int, target: str) -> None:
     os.close(lower)
 
 
-def upper(scratch: int, number: int) -> int:
+def upper(scratch: int, number: int | str) -> int:
     """The upper folder of an overlay, opened with O_PATH."""
     return os.open(UPPER.format(number), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=scratch)
 
