@@ -30,9 +30,10 @@ from leeward.daemon.run.report import INLINE, Arena
 from leeward.daemon.run.verdict import bug
 from leeward.daemon.sandboxes.copying import FolderCopy
 from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes, SandboxEntry
-from leeward.daemon.sandboxes.mounting import ROOT, LayerChange, Mounts, hide_names, keep, overlay, room
+from leeward.daemon.sandboxes.mounting import LayerChange, Mounts, hide_names, keep, overlay, room
 from leeward.daemon.serving.parcel import SEALS, Parcel, seal
 from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, Refused, RequestRejected, SandboxOver
+from leeward.isolation.mounts import ROOT
 from leeward.spec import folders as rules
 from leeward.spec.folders import FILE_CLOCK, Folder
 from leeward.spec.limits import OVERFLOW
