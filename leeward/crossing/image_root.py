@@ -107,7 +107,7 @@ def _rename(base: int, names: dict[str, str]) -> None:
 
 def _mounted_on_root() -> dict[str, int]:
     """The paths on the root itself where something is mounted, and how many mounts lie there, one upon the other."""
-    with opened(os.open("/", _LOOK)) as root, open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+    with opened(os.open("/", _LOOK)) as root, open("/proc/self/mountinfo", errors="surrogateescape") as file:
         above = {(parent, point): number for number, parent, _, _, point in (row.split(" ", 5)[:5] for row in file)}
         found, points = str(native.mount_id(root)), dict[str, int]()
     for parent, point in [each for each in above if each[0] == found]:

@@ -63,8 +63,8 @@ class Room:
 
 def keep(scratch: int, number: Number, name: str, room: Room) -> None:
     """
-    Copy the upper folder of the overlay *number* as *name*, in place of a copy of that name, if there is *room*. LeewardError,
-    OSError if it doesn't fit, or can't be copied: nothing is changed.
+    Copy the upper folder of the overlay *number* as *name*, in place of a copy of that name, if there is *room*.
+    LeewardError, OSError if it doesn't fit, or can't be copied: nothing is changed.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(_KEPT.format(number), 0o700, dir_fd=scratch)

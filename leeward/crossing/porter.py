@@ -13,7 +13,6 @@ An order and its answer are one datagram of MessagePack each, on the channel tha
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import stat
