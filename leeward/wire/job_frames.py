@@ -67,6 +67,9 @@ SHOWN = b"\4"
 SESSION = b"\1"
 #: The first frame of a session; it holds no job.
 SESSION_BEGINS = HEADER.pack(len(SESSION)) + SESSION
+#: The same of one that becomes the copy of a snapshot: in an image, by the host's interpreter.
+SESSION_LOADS = SESSION + b"\x0b"
+SESSION_LOADS_BEGINS = HEADER.pack(len(SESSION_LOADS)) + SESSION_LOADS
 #: The body of a session's frame that asks for a branch, and the frame.
 BRANCH = SESSION + b"\3"
 BRANCH_FRAME = HEADER.pack(len(BRANCH)) + BRANCH

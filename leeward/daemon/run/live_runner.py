@@ -292,7 +292,7 @@ class LiveRunner:
         runner = Beside(number, leaf, birth, self._denials, self.runner.number, self._terms.limits.descriptors,
                         keeps_door=keeps_door)
         runner.job, runner.reply, runner.out, runner.err, runner.variables = job, reply, out, err, self.variables
-        runner.memory = memory or self._keeper.memory
+        runner.memory = None if self.runner.layers >= 0 else memory or self._keeper.memory  # an image's has none of it
         made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
         made.is_process(self._add(LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
@@ -370,33 +370,35 @@ class LiveRunner:
         return spare
 
     def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None],
-               state: KernelState | None = None, *, same: bool = False, cold: bool = False) -> Interpreter:
+               state: KernelState | None = None, *, same: bool = False, cold: bool = False,
+               loads: bool = False) -> Interpreter:
         """
         Start a kernel: an interpreter with state, for one job after the other. *opened* is called once with its lease,
         unless it is over first; then, or later, *lost* once with the reason. It begins as the copy of *state*, if that
-        is given, with the *same* random numbers or others. Raises as `start`; *cold* as for `interpreter`.
+        is given, with the *same* random numbers or others. Raises as `start`; *cold* as for `interpreter`, *loads* as for
+        `Lease.open`.
         """
         if state is not None:
             loading = Loading(state, limits, opened, lost, same=same)
             try:
-                return self.kernel(limits, loading.begin, loading.lose, cold=True)
+                return self.kernel(limits, loading.begin, loading.lose, cold=True, loads=True)
             except BaseException:
                 loading.let_go()
                 raise
 
         def ready(runner: Runner) -> None:
-            self._lease(made, runner, limits, opened, lost)
+            self._lease(made, runner, limits, opened, lost, loads=loads)
 
         made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"), keeps_door=True,
                                 cold=cold)
         return made
 
     def _lease(self, made: Interpreter, runner: Runner, limits: Limits, opened: Callable[[Lease], None],
-               lost: Callable[[str], None]) -> None:
+               lost: Callable[[str], None], *, loads: bool = False) -> None:
         lease = Lease(self._reactor, runner, made, lost=lost, fast_path=self._fast_path())
         made.tenant, made.take_back = lease, lease.take_back
         try:
-            lease.open(limits)
+            lease.open(limits, loads=loads)
         except LeewardError as error:  # its process may have been killed at once
             lease.end(str(error))
         else:
