@@ -178,7 +178,7 @@ def check() -> int:
         flags = ["-isystem", str(python_headers(Path(work, "python")) if other else sysconfig.get_path("include")),
                  *(uring_headers(Path(work, "uring")) if other else uring()[0])]
         worst = 0
-        for source in sorted(NATIVE.glob("src/*.c")):
+        for source in sorted(NATIVE.glob("src/**/*.c")):
             # -O2: without it the compiler doesn't follow values, and misses what is used unset.
             command = [*compiler(), "-c", "-o", os.devnull, "-O2", *LANGUAGE, *flags, *WARNINGS, "-Werror",
                        f"-I{NATIVE / 'src'}", str(source)]

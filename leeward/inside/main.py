@@ -134,8 +134,8 @@ def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
 
 def serve_in_image(body: bytes, job_fd: int, reply_fd: int, door: int, alone: bytes) -> NoReturn:
     """
-    In an image's interpreter: as `serve`, for a job whose frame was taken before; `pipes` in C aren't there, and *alone*
-    writes states.
+    In an image's interpreter: as `serve`, for a job whose frame was taken before, or that is still to come; `pipes` in C
+    aren't there, and *alone* writes states.
     """
     for fd in (job_fd, reply_fd):  # the execve is over
         with contextlib.suppress(OSError):
@@ -146,8 +146,14 @@ def serve_in_image(body: bytes, job_fd: int, reply_fd: int, door: int, alone: by
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper: the interpreter made it
     states = image_python.States(alone)
-    _serve(_NoPipes(), lambda: body, os.getpid(), job_fd, reply_fd, door, Native(states.dump, none, states.known, none))
+    take = (lambda: _first(job_fd)) if body == wire.AHEAD else lambda: body
+    _serve(_NoPipes(), take, os.getpid(), job_fd, reply_fd, door, Native(states.dump, none, states.known, none))
     os._exit(0)
+
+
+def _first(job_fd: int) -> bytes | None:
+    head = _read(job_fd, wire.HEADER.size)
+    return None if head is None else _read(job_fd, wire.HEADER.unpack(head)[0])
 
 
 class _NoPipes:

@@ -94,6 +94,9 @@ BRANCH_WORD = b"h"
 #: The frame that makes a process of a live sandbox the one that does file calls (wire/file_answers.py), and none else.
 FILE_CALLS = b"\2"
 FILE_CALLS_BEGIN = HEADER.pack(len(FILE_CALLS)) + FILE_CALLS
+#: The frame by which a process in an image becomes the image's interpreter, before its first frame is there.
+AHEAD = b"\7"
+AHEAD_FRAME = HEADER.pack(len(AHEAD)) + AHEAD
 #: A job with the default of every field, which is what a frame with code alone stands for.
 _NOTHING = Job()
 _SHOWS = Job(display=True)

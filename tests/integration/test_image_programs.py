@@ -17,6 +17,7 @@ from kit.agents import ASK, AgentHome, approvals
 from kit.images import add_python, imported, of_busybox, of_debian, other_pythons
 from kit.live_daemon import LiveDaemon
 from kit.model_api import Call
+from kit.waiting import poll_until
 from leeward.apps.images.store import Images
 from leeward.errors import RequestRejected, SnapshotFailed
 
@@ -170,6 +171,16 @@ def test_code_runs_by_the_images_python(box: leeward.Sandbox) -> None:
     assert "ZeroDivisionError" == got.error.type
     assert "leeward" not in got.stderr_text
     assert 'File "<string>", line 3' in got.stderr_text
+
+
+def test_the_next_code_finds_the_images_interpreter_waiting(box: leeward.Sandbox) -> None:
+    """Once code was asked for twice shortly one after the other; whatever the next job is."""
+    for number in range(2):
+        assert f"{number}\n" == box.execute(f"print({number})").stdout_text
+    poll_until(lambda: box.shell("grep -al '[i]mport marshal' /proc/[0-9]*/cmdline").stdout, "it begins by itself")
+    assert "given 2\n" == box.execute("print(input(), 2)", stdin=b"given").stdout_text
+    assert "3\n" == box.execute("print(3)").stdout_text
+    assert 1 == box.execute("1 / 0").exit_code
 
 
 def test_a_kernel_of_the_images_python(box: leeward.Sandbox) -> None:
