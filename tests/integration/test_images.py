@@ -6,6 +6,8 @@ import contextlib
 import os
 import pwd
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -377,6 +379,15 @@ def test_what_is_not_there_is_refused(box: Opens, tmp_path: Path) -> None:
             ({"user": "root"}, "user and hide are of the profile")):
         with pytest.raises(RequestRejected, match=why):
             assert box(**options).id
+
+
+@pytest.mark.needs("root")
+def test_roots_daemon_without_its_capability_names_the_cure() -> None:
+    """As in a container of docker's."""
+    done = subprocess.run(["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", sys.executable, "-c",
+                           "from leeward.daemon.worker.layers import _copied; _copied('/usr')"],
+                          capture_output=True, text=True, check=False)
+    assert "a container has it by --cap-add SYS_ADMIN, and a daemon of another user than root needs none" in done.stderr
 
 
 def test_code_without_an_interpreter_says_so(box: Opens) -> None:
