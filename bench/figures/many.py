@@ -183,7 +183,7 @@ def _verdicts() -> Sequence[Row]:
                 tally = verdicts.run(client, _VERDICTS)
             rows.append(Row(f"right verdicts beside {load} programs that never stop for each processor",
                             round(100 * tally.part, 2), "%", 100 * verdicts.BAR, at_most=False,
-                            note=f"{tally.count} programs in {tally.seconds:.0f} s"))
+                            note="; ".join((f"{tally.count} programs in {tally.seconds:.0f} s", *map(": ".join, tally.wrong)))))
     return rows
 
 

@@ -19,7 +19,7 @@ from kit.live_daemon import LiveDaemon
 from kit.model_api import Call
 from kit.waiting import poll_until
 from leeward.apps.images.store import Images
-from leeward.errors import RequestRejected, SnapshotFailed
+from leeward.errors import SnapshotFailed
 
 pytestmark = [pytest.mark.needs("user-namespaces", "images", "debian"), pytest.mark.timeout(120)]
 
@@ -196,7 +196,7 @@ def test_a_kernel_of_the_images_python(box: leeward.Sandbox) -> None:
             assert b"21\n" == branch.execute("print(x)").stdout
 
 
-#: State of many kinds: a heap, large blocks, a generator, a file at its place, a cycle, modules, an instance of a class of its own.
+#: State of many kinds: a heap, large blocks, a generator, a file at its place, a cycle, a database, a class of its own.
 STATE = """
 import random, sqlite3, itertools, decimal, array, weakref, tempfile, threading, hashlib
 class Thing:
@@ -213,7 +213,8 @@ import json, subprocess, concurrent.futures, sys
 pool = concurrent.futures.ThreadPoolExecutor(4)
 print(len(table), sum(large) // len(large), next(steps), *base.execute("select a from t").fetchone(), file.readline().strip(),
       seen() is first.other, digest.hexdigest()[:4], sum(numbers), sum(pool.map(abs, range(-9, 1))), lock.release(),
-      subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True).stdout.strip(), decimal.Decimal(1) / 8)
+      subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True).stdout.strip(),
+      decimal.Decimal(1) / 8)
 large += b"y" * 5000000; table.update({n: n for n in range(50000)}); import xml.dom.minidom
 """
 SAID = b"50000 120 4 7 two True ca97 15000.0 45 None 42 0.125\n"

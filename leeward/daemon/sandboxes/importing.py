@@ -58,7 +58,7 @@ def _processor() -> str:
 
 
 def image_of(view: View) -> str:
-    """The layers of an image's root, in short; "" for another root. A state from there has none of its files by their names."""
+    """The layers of an image's root, in short; "" for another root. A state from there has no file by its name."""
     return "" if view.root is None else hashlib.sha256(
         " ".join(map(os.path.basename, view.root.layers)).encode()).hexdigest()[:_SHOWN]
 
