@@ -168,6 +168,58 @@ names = frame.f_globals
 """
 
 
+#: Writes whenever a spare may be forked the number of the one that was, or else 0.
+TELLS = NAMES + """
+import signal
+x = 1
+still, fork = names["_is_still"], names["BranchSocket"].fork_spare
+def tell(number):
+    with open("told", "a") as file:
+        print(number, file=file)
+def tells(*given):
+    return still(*given) or tell(0)
+def forks(self, *given):
+    is_spare = fork(self, *given)
+    if not is_spare:
+        tell(self._spare[1])
+    return is_spare
+names["_is_still"], names["BranchSocket"].fork_spare = tells, forks
+"""
+
+
+@pytest.mark.parametrize(("left", "may"), [
+    ("import random", True),
+    ("import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()", False),
+    ("signal.signal(signal.SIGUSR1, print)", False),
+    ("import asyncio; task = asyncio.create_task(asyncio.sleep(1000))", False),
+    ("sys.setprofile(lambda *_: None)", False),
+])
+def test_a_further_branch_is_forked_ahead_unless_code_may_run_meanwhile(box: leeward.Sandbox, left: str, may: bool) -> None:
+    """It has a seed of its own. What its kernel runs first ends it."""
+    def told(lines: int) -> str:
+        poll_until(lambda: box.files.exists("told") and box.files.read("told").count(b"\n") >= lines, "nothing was told")
+        return box.files.read("told").decode().split()[-1]
+
+    def in_branch(code: str) -> str | None:
+        with kernel.fork() as branch:
+            return branch.execute(code).value
+
+    kernel = box.kernel()
+    kernel.execute(TELLS + left)
+    drawn = [in_branch("__import__('random').random()") for _ in range(2)]
+    spare = told(1)
+    assert may == (spare != "0")
+    if may:
+        drawn.append(in_branch("random.random(), os.getpid()"))
+        assert drawn[2] is not None
+        assert spare == drawn[2].strip("()").split(", ")[1]
+        assert 3 == len({each.strip("()").split(",")[0] for each in drawn if each})
+        spare = told(2)
+        kernel.execute("x = 2")
+        poll_until(lambda: "False" == kernel.execute(f"os.path.exists('/proc/{spare}')").value, "the spare lives on")
+        assert "(2, False)" == in_branch(f"x, os.getpid() == {spare}")
+
+
 @pytest.mark.parametrize("hostile", [
     "import os; os.close(5)",
     NAMES + "names['BranchSocket'].fork = lambda *_: (_ for _ in ()).throw(OSError('none'))",
