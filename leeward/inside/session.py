@@ -16,9 +16,8 @@ that asks for a branch: a door for the branch, job, reply, stdout, stderr. The b
 exited, so that the sandbox's init reaps it, and no job can. It sends two messages over its door, by which the daemon
 learns its process number from the system (SCM_CREDENTIALS).
 
-A kernel that is asked for several branches of one state forks the next one as a *spare*, between two requests: it runs the
-interpreter's hooks, writes the pages that a job writes, and waits for its descriptors. Nothing runs in the kernel meanwhile
-that could change the state, and at any other request the spare ends.
+A branch that is made *ahead* of its request writes the pages that a job writes, while nobody waits. A kernel in which code
+can run between two requests refuses it: the branch would have an older state than its request finds.
 """
 
 from __future__ import annotations
@@ -53,9 +52,6 @@ from leeward.wire import job_frames as wire
 #: Reads exactly so many bytes; None if the writer has closed the pipe.
 Read = Callable[[int, int], "bytes | None"]  # Python 3.9 can't evaluate it
 
-#: Makes a branch, as `_native.spawn.branch`.
-Fork = Callable[[Sequence[int], Sequence[int], bytes], int]
-
 _LOST = 70  # EX_SOFTWARE of sysexits.h
 
 #: Descriptors that come with the request for a branch; and for a snapshot, and a copy of one, without the one of the
@@ -64,9 +60,7 @@ _ENDS, _OF_TAKE, _OF_LOAD = 5, 2, 1
 
 _OUT, _ERR = 1, 2
 
-#: Seconds without a request after which a spare is forked, and for which it is kept.
-_QUIET_S, _SPARE_S = 0.001, 1.0
-#: What a spare runs, without a name that a job may have given another meaning.
+#: What a branch that is made ahead runs, without a name that a job may have given another meaning.
 _REHEARSED, _REHEARSAL = "<rehearsal>", b"(lambda numbers: {n: f'{n}' for n in numbers} and None)([1, 2])"
 
 
@@ -83,25 +77,24 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
         snapshots.offer_hook()
     ours: dict[int, Any] = {signal.SIGURG: awaiting.nudged, signal.SIGINT: interrupts}
     handlers = {number: signal.signal(number, handler) for number, handler in ours.items()}
-    pipes = (job_fd, reply_fd)
     me = os.getpid()
-    number = 0
-    shows = False
+    number, shows, pipes = 0, False, (job_fd, reply_fd)
     while (body := _next(read, job_fd, interrupts)) is not None:
-        if body != wire.BRANCH:
-            doorway.ends_row()
         if not body.startswith(wire.SESSION):
             continue  # the rest of an answer for which the previous job didn't wait
         if body.startswith(wire.VARIABLES):
             program.take_environment(wire.read_variables(body))
             continue
-        if body == wire.BRANCH:
+        if body in (wire.BRANCH, wire.AHEAD):
             snapshots.reap()
-            if (end := _branch(doorway, pipes, native)) is not None:
-                _reply(reply_fd, end)
-            if end is None or (native.branch is not None and _keep_spare(doorway, pipes, native.branch, ours, shows=shows)):
+            end = program.End(1) if body == wire.AHEAD and not _is_still(ours) else _branch(doorway, pipes, native)
+            if end is None:
                 me = os.getpid()
+                if body == wire.AHEAD:
+                    _rehearse(pipes, shows=shows)
                 _next(read, job_fd, interrupts)  # the first frame of a session, which holds no job
+                continue
+            _reply(reply_fd, end)
             continue
         if body in (wire.TAKE, wire.LOAD, wire.LOAD_SAME):
             end = (_take(doorway, native) if body == wire.TAKE else
@@ -155,34 +148,22 @@ def _branch(doorway: BranchSocket, pipes: tuple[int, int], native: snapshots.Nat
     return None
 
 
-def _keep_spare(doorway: BranchSocket, pipes: tuple[int, int], fork: Fork, ours: Mapping[int, Any], *, shows: bool) -> bool:
-    """Fork a spare if a further branch is likely. Returns whether this process is it, and a branch by now."""
-    me = os.getpid()
-    try:
-        if not (doorway.repeats and _is_still(pipes[0], ours)):
-            return False
-        if doorway.fork_spare(fork, pipes):
-            threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
-            answer.reply(*_run((wire.SHOWN if shows else wire.CODE) + _REHEARSAL, _REHEARSED, types.ModuleType("__main__"),
-                               program.Interrupts(), tracebacks.Sources(), pipes))
-            linecache.cache.pop(_REHEARSED, None)
-            doorway.be_given(pipes)
-            return True
-        if not select.select(pipes[:1], (), (), _SPARE_S)[0]:
-            doorway.drop_spare()
-    except BaseException:  # also from a hook that an earlier job left
-        if os.getpid() != me:
-            os._exit(_LOST)
-    return False
-
-
-def _is_still(job_fd: int, ours: Mapping[int, Any]) -> bool:
-    """Whether no code of a job's can run until the next request: no thread, no task, no handler but *ours*, no hook."""
-    if awaiting.has_loop() or sys.gettrace() or sys.getprofile() or select.select([job_fd], (), (), _QUIET_S)[0]:
-        return False
+def _is_still(ours: Mapping[int, Any]) -> bool:
+    """Whether no code can run until the next request: no thread, no task, no handler but *ours*, and no hook in what does."""
     handlers = {number: signal.getsignal(number) for number in range(1, signal.NSIG)}
-    return len(os.listdir("/proc/self/task")) == 1 and ours == {
+    try:
+        alone = len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False
+    return alone and not (awaiting.has_loop() or sys.gettrace() or sys.getprofile()) and ours == {
         number: handler for number, handler in handlers.items() if callable(handler)}
+
+
+def _rehearse(pipes: tuple[int, int], *, shows: bool) -> None:
+    """Run a job, and leave nothing of it but what the job before it has left as well, which *shows* things if that did."""
+    answer.reply(*_run((wire.SHOWN if shows else wire.CODE) + _REHEARSAL, _REHEARSED, types.ModuleType("__main__"),
+                       program.Interrupts(), tracebacks.Sources(), pipes))
+    linecache.cache.pop(_REHEARSED, None)
 
 
 def _take(doorway: BranchSocket, native: snapshots.Native) -> program.End:
@@ -316,16 +297,10 @@ def _let_tasks_go_on(job_fd: int) -> None:
 
 
 class BranchSocket:
-    """The socket *door*, or -1, on which the daemon sends the descriptors of a branch; and the spare."""
+    """The socket *door*, or -1, on which the daemon sends the descriptors of a branch."""
 
     def __init__(self, door: int) -> None:
         self._door = door
-        #: A socket to the spare, whose other end leads to nothing else, and the spare's number.
-        self._spare: tuple[_socket.socket, int] | None = None
-        self._theirs: _socket.socket | None = None  # in the spare
-        self._row = 0  # branches since the last other request
-        #: Whether a branch is likely to be followed by one of the same state.
-        self.repeats = False
         if door >= 0:
             os.set_inheritable(door, False)
 
@@ -343,89 +318,23 @@ class BranchSocket:
         """The descriptors that the daemon has sent: *count*, and up to so many *more*; OSError otherwise."""
         return received(self._door, count, more)
 
-    def fork(self, pipes: tuple[int, int], fork: Fork) -> int:
+    def fork(self, pipes: tuple[int, int], fork: Callable[[Sequence[int], Sequence[int], bytes], int]) -> int:
         """
         Make a branch, and return its number, or raise OSError. Returns 0 in the branch, whose own *pipes* then have the
         same numbers.
         """
         ends = self.received(_ENDS)
-        self._row += 1
-        self.repeats = self.repeats or self._row > 1
         try:
-            if made := self._give(ends) or fork(ends, (self._door, *pipes, _OUT, _ERR), wire.BRANCH_WORD):
+            if made := fork(ends, (self._door, *pipes, _OUT, _ERR), wire.BRANCH_WORD):
                 return made
         finally:
-            _close(ends)
-        self._begin()
-        return 0
-
-    def _begin(self) -> None:
-        self._row, self.repeats = 0, False
+            for fd in ends:
+                with contextlib.suppress(OSError):  # the descriptor is closed already
+                    os.close(fd)
         if os.read(self._door, 1) != wire.BRANCH_WORD:
             os._exit(0)  # the branch isn't wanted any more
         os.write(self._door, wire.BRANCH_WORD)
-
-    def ends_row(self) -> None:
-        """Another request has come."""
-        if self._spare is not None and self._row == 1:
-            self.repeats = False
-        self._row = 0
-        self.drop_spare()
-
-    def fork_spare(self, fork: Fork, pipes: tuple[int, int]) -> bool:
-        """Returns whether this process is the spare, whose output goes nowhere; OSError."""
-        ours, theirs = _socket.socketpair()
-        far, made = theirs.fileno(), -1
-        try:
-            made = fork((far, *pipes, far, far), (far, *pipes, _OUT, _ERR), wire.BRANCH_WORD)
-        finally:
-            if made <= 0:
-                ours.close()
-            if made:
-                theirs.close()
-        self._spare, self._theirs = ((ours, made), None) if made else (None, theirs)
-        return not made
-
-    def be_given(self, pipes: tuple[int, int]) -> None:
-        """In the spare: wait until it is the next branch. Its *pipes* then have the same numbers."""
-        assert self._theirs is not None
-        select.select([self._theirs], (), ())
-        ends = received(self._theirs.fileno(), _ENDS)  # OSError if it isn't wanted
-        _put(ends, (self._door, *pipes, _OUT, _ERR))
-        _close(ends)
-        self._theirs.close()
-        os.write(self._door, wire.BRANCH_WORD)
-        self._begin()
-
-    def _give(self, ends: Sequence[int]) -> int:
-        """Let the spare be the branch, and return its number; 0 if there is none."""
-        if self._spare is None:
-            return 0
-        (ours, made), self._spare = self._spare, None
-        try:
-            ours.sendmsg([wire.BRANCH_WORD], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", ends))],
-                         _socket.MSG_NOSIGNAL)
-        except OSError:
-            return 0
-        finally:
-            ours.close()
-        return made
-
-    def drop_spare(self) -> None:
-        """End the spare, and wait for that."""
-        if self._spare is None:
-            return
-        (ours, made), self._spare = self._spare, None
-        ours.settimeout(_SPARE_S)
-        try:
-            ours.shutdown(_socket.SHUT_WR)
-            while ours.recv(64):
-                pass  # until its end is closed
-            os.waitpid(made, 0)
-        except OSError:  # the sandbox's init has adopted it, or it takes long
-            snapshots.leave(made)
-        finally:
-            ours.close()
+        return 0
 
 
 def _fork(ends: Sequence[int], places: Sequence[int], word: bytes) -> int:
@@ -446,20 +355,10 @@ def _fork(ends: Sequence[int], places: Sequence[int], word: bytes) -> int:
             with contextlib.suppress(OSError):
                 os.close(fd)
     os.setsid()
-    _put(ends, places)
-    os.write(places[0], word)
-    return 0
-
-
-def _put(ends: Sequence[int], places: Sequence[int]) -> None:
     for source, target in zip(ends, places, strict=True):
         os.dup2(source, target, inheritable=target in (_OUT, _ERR))
-
-
-def _close(fds: Sequence[int]) -> None:
-    for fd in fds:
-        with contextlib.suppress(OSError):  # the descriptor is closed already
-            os.close(fd)
+    os.write(places[0], word)
+    return 0
 
 
 def _go_on_without_parent(told: int) -> None:

@@ -70,6 +70,9 @@ SESSION_BEGINS = HEADER.pack(len(SESSION)) + SESSION
 #: The body of a session's frame that asks for a branch, and the frame.
 BRANCH = SESSION + b"\3"
 BRANCH_FRAME = HEADER.pack(len(BRANCH)) + BRANCH
+#: The same for one before a client asks for it, unless the session's state may change by itself until then.
+AHEAD = SESSION + b"\x0b"
+AHEAD_FRAME = HEADER.pack(len(AHEAD)) + AHEAD
 #: The same for a snapshot of the process, and for the process to become the copy of one, perhaps with the same random
 #: numbers.
 TAKE, LOAD, LOAD_SAME = SESSION + b"\7", SESSION + b"\x08", SESSION + b"\x09"
