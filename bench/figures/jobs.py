@@ -129,11 +129,13 @@ def measure_rates(settings: FigureSettings) -> Sequence[Row]:
         measured: list[dict[str, Any]] = [
             {"unit": "jobs/s", **asdict(as_rate(name, CALLERS, bursts[name][0], rates[name]))}
             for name in (over, under)]
-        return Row(words, quotient(rates[over], rates[under]), "x", target, False, measured, note)
+        return Row(words, quotient(rates[over], rates[under]), "x", target, False, measured, note,
+                   floor=quotient(rates[CONFINED], rates[under]) if CONFINED in rates and over == OURS else None)
 
     return [
         Row("fresh jobs a second, 8 callers", round(percentile(rates[OURS], 50)), "jobs/s", 1000, False,
-            note="the bar is for two processors; the floor is a fork on request into namespaces, behind a filter, below"),
+            note="the bar is for two processors; the floor is a fork on request into namespaces, behind a filter, below",
+            floor=round(percentile(rates[CONFINED], 50)) if CONFINED in rates else None),
         row("a fork on request without isolation", FORK, 0.6),
         row("a fork on request into namespaces, behind a filter", CONFINED, None),
         row("one without isolation", FORK, None, over=CONFINED),

@@ -170,9 +170,9 @@ def _scale(settings: FigureSettings) -> Sequence[Row]:
     of_two, of_one, of_half = ([turn.daemons for turn in side.turns] for side in (two, one, half))
     measured = [spread(name, "ms", each, 3) for name, each in (
         ("two daemons", of_two), ("one", of_one), ("one with half of them", of_half))]
-    return [*found, Row(words[1], quotient(of_two, of_one), "x", 1.1, measured=measured),
-            Row("the same over one alone with as many workers and callers as each of the two: the floor",
-                quotient(of_two, of_half), "x", None)]
+    least = quotient(of_two, of_half)
+    return [*found, Row(words[1], quotient(of_two, of_one), "x", 1.1, measured=measured, floor=least),
+            Row("the same over one alone with as many workers and callers as each of the two: the floor", least, "x", None)]
 
 
 def _verdicts() -> Sequence[Row]:
@@ -279,7 +279,10 @@ def _branches(settings: FigureSettings) -> Sequence[Row]:
             found[ours].append(row(branch, 5, GAP_S))
             found[inside].append(json.loads(good(kernel.execute("print(forked(5))")).stdout))
             found[fork.name].append(row(fork.call, 5, GAP_S))
-    return [absolute(ours, found[ours], "ms", 1.5, ""),
+    first, others = ([each for row in found[ours] for each in row[part]] for part in (slice(1), slice(1, None)))
+    note = (f"the first of a row of five {1e3 * percentile(first, 50):.2f} ms, the others, which are forked ahead,"
+            f" {1e3 * percentile(others, 50):.2f}")
+    return [absolute(ours, found[ours], "ms", 1.5, note, found[inside]),
             compared("the same over os.fork inside the sandbox with its answer: the floor", found, ours, inside, None),
             compared("that floor over a bare fork of an interpreter with its answer", found, inside, fork.name, None)]
 
@@ -297,7 +300,8 @@ def _commands(settings: FigureSettings) -> Sequence[Row]:
             if bare is not None:
                 found.setdefault(bare.name, []).append(row(bare.call, 10, GAP_S))
     words = "the same over a command by bare C, in a sandbox as bare and through as many processes: the floor"
-    return [absolute('box.run(["true"])', found[ours], "ms", 1.2, "the bar is for a host where posix_spawn takes 0.7"),
+    return [absolute('box.run(["true"])', found[ours], "ms", 1.2, "the bar is for a host where posix_spawn takes 0.7",
+                     () if bare is None else found[bare.name]),
             compared("the same over posix_spawn inside the sandbox: the floor", found, ours, floor, None),
             missing(words, None, "there is no compiler") if bare is None else compared(words, found, ours, bare.name, None)]
 
@@ -326,7 +330,7 @@ def _large_branches(settings: FigureSettings) -> Sequence[Row]:
         forks.stdin.close()
     ours, floor = ([1e3 * each for each in values] for values in seconds.values())
     return [Row(f"{_BRANCHES} branches of a state of 200 MB, each with a call and its end", round(percentile(ours, 50)), "ms",
-                300, measured=[spread("kernel.fork", "ms", ours, 0)]),
+                300, measured=[spread("kernel.fork", "ms", ours, 0)], floor=round(percentile(floor, 50))),
             Row("the same over as many bare forks with their answers, in turn: the floor", quotient(ours, floor), "x", None,
                 measured=[spread("os.fork", "ms", floor, 0)])]
 
