@@ -40,6 +40,7 @@ GROUPS: dict[str, Callable[[FigureSettings], Sequence[Row]]] = {
     "serve": serve.measure,
     "overload": overload.measure_overload,
     "many": many.measure,
+    "dense": many.measure_dense,
     "images": images.measure,
 }
 

@@ -30,7 +30,9 @@ from leeward_cli.bench.floors import CODE, check, printing
 from leeward_cli.bench.ours import daemon, daemon_pid, fresh, good, rate
 from leeward_cli.bench.rounds import CALLERS, GAP_S, row, timed
 
-_SLEEPERS, _BURST, _DENSE, _FILES, _BRANCHES = 200, 100, 50, 1000, 100
+_SLEEPERS, _BURST, _BURSTS, _DENSE, _FILES, _BRANCHES = 200, 100, 1000, 50, 1000, 100
+#: Live sandboxes of `dense`, and the daemons that have descriptors for so many.
+_LIVE, _DAEMONS = 5000, 5
 _STATE = "state = [bytes(4000) for _ in range(50_000)]"
 #: For each line of standard input as many forks of an interpreter with that state, one after the other.
 _FORKS = f"""
@@ -246,13 +248,32 @@ def _sandboxes(settings: FigureSettings) -> Sequence[Row]:
     with _roomy(_DENSE) as path, contextlib.closing(live.SandboxConnection(path)) as connection:
         pid, wrong = daemon_pid(path), list[str]()
         found = live.at_once([(connection, pid)], _DENSE, wrong)
+    with _roomy(_BURSTS) as path:
+        many = asyncio.run(_burst(path, _BURSTS))
     each = (found["MiB"] - found["MiB before"]) / _DENSE
     return [Row(f"{_BURST} sandboxes opened at once, each having run a command", round(percentile(seconds, 50)), "ms", 400,
                 measured=[spread("AsyncSandbox", "ms", seconds, 0)]),
+            Row(f"{_BURSTS:,} at once, the same", round(many[0], 2), "s", 4,
+                note=f"{1e3 * many[1]:.2f} ms of processor time each",
+                floor=None if settings.program is None else round(_bare(settings.program, _BURSTS)[0], 2)),
             Row("processor time of each, with the client's", round(percentile(spent, 50), 2), "ms", None,
                 measured=[spread("AsyncSandbox", "ms", spent, 2)]),
             Row("memory of a live sandbox after its first command", round(each, 2), "MiB", 1.2,
                 note=f"{_DENSE} of them; shares of pages, without the kernel's" + "".join(f"; {one}" for one in wrong))]
+
+
+def measure_dense(settings: FigureSettings) -> Sequence[Row]:
+    """Some minutes, and 8 GiB."""
+    wrong = list[str]()
+    with live.roomy(_LIVE, _DAEMONS) as daemons:
+        found = live.at_once(daemons, _LIVE, wrong)
+    taken = found["MiB"] - found["MiB before"] + found["MiB more of the kernel's"]
+    spread_of = ", ".join(f"{name} {value} ms" for name, value in found["command ms"].items())
+    return [Row("sandboxes live at once, each with a command answered rightly, twice", found["count"] - len(wrong), "", _LIVE,
+                at_most=False, note="; ".join(wrong) or f"{_DAEMONS} daemons"),
+            Row("of them answered the second one within 10 ms", round(100 * found["within 10 ms"] / found["count"], 2), "%",
+                100, at_most=False, note=spread_of),
+            Row("memory of each, with the kernel's", round(taken / found["count"], 2), "MiB", None)]
 
 
 def _kernels(settings: FigureSettings) -> Sequence[Row]:
