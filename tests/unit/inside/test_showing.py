@@ -66,8 +66,8 @@ def test_the_value_is_the_last_expressions(code: str, value: str | None) -> None
     "a == 1", "a = 1", "a += 1", "a;", "import os", "pass", "f(", "f(x for x in a, 1)", "a = !ls", "1 is 1",
     "'a'", "b = 1if a else 2", "print('\\d')", "a # b", "yield a", "'\xe4'", "(1)(2)",
     "a = await b", "if a: a", "for a in b: a; a", "del a; a", "a = 1;", "pass ; 'a'", "a = '\\d'", "assert (1, 2)",
-    "a = 1if b else 2", "from __future__ import annotations", "a = 1  # b", "raise (", "return 1", "with a: await b", "try: a",
-    "match = a == b",
+    "a = 1if b else 2", "from __future__ import annotations", "a = 1  # b", "raise (", "return 1", "with a: await b",
+    "try: a", "match = a == b",
 ])
 def test_a_line_is_compiled_alone_as_with_a_tree(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled() -> tuple[object, list[str]]:
