@@ -85,6 +85,9 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
         if body.startswith(wire.VARIABLES):
             program.take_environment(wire.read_variables(body))
             continue
+        if body.startswith(wire.ADOPTED):
+            snapshots.adopt(wire.read_adopted(body))
+            continue
         if body in (wire.BRANCH, wire.AHEAD):
             snapshots.reap()
             end = program.End(1) if body == wire.AHEAD and not _is_still(ours) else _branch(doorway, pipes, native)
