@@ -71,7 +71,7 @@ SESSION_BEGINS = HEADER.pack(len(SESSION)) + SESSION
 BRANCH = SESSION + b"\3"
 BRANCH_FRAME = HEADER.pack(len(BRANCH)) + BRANCH
 #: The same for one before a client asks for it, unless the session's state may change by itself until then.
-AHEAD = SESSION + b"\x0b"
+AHEAD = SESSION + b"\x0c"
 AHEAD_FRAME = HEADER.pack(len(AHEAD)) + AHEAD
 #: The same for a snapshot of the process, and for the process to become the copy of one, perhaps with the same random
 #: numbers.
