@@ -192,13 +192,17 @@ def _verdicts() -> Sequence[Row]:
 @contextlib.contextmanager
 def _roomy(count: int) -> Iterator[str]:
     """A daemon for so many sandboxes."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _all_descriptors()
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
         config.write(f"max_sessions = {2 * count}\n")
         config.flush()
         with daemon(None, "--config", config.name) as path:
             yield path
+
+
+def _all_descriptors() -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _burst(path: str, count: int) -> tuple[float, float]:
@@ -264,6 +268,7 @@ def _sandboxes(settings: FigureSettings) -> Sequence[Row]:
 
 def measure_dense(settings: FigureSettings) -> Sequence[Row]:
     """Some minutes, and 8 GiB."""
+    _all_descriptors()
     wrong = list[str]()
     with live.roomy(_LIVE, _DAEMONS) as daemons:
         found = live.at_once(daemons, _LIVE, wrong)
