@@ -315,9 +315,10 @@ class LiveKernel:
         request.begins = begins
         self._pump()
 
-    def fork_ahead(self, job: Job, fork: Fork, timer: Callable[[Callable[[], None]], Timer]) -> None:
+    def fork_ahead(self, job: Job, fork: Fork, timer: Callable[[Callable[[], None]], Timer],
+                   may: Callable[[], bool]) -> None:
         """Fork the next branch now, and keep it until what *timer* returns is over, if one is likely to be wanted."""
-        if not self.repeats or not self._row or self._ahead is not None:
+        if not self.repeats or not self._row or self._ahead is not None or not may():
             return
         if self.stage is not KernelStage.READY or not self.rests:
             return

@@ -386,14 +386,14 @@ class LiveSandbox:
         def fork(process: Any, *how: Any) -> KernelBranch:
             return self._here().branch(process, limits, *how)
 
-        def ahead() -> None:
-            if (self._place is not None and not self.held and self.state is State.OPEN
-                    and 2 * self.present < MOST_PROCESSES):
-                of.fork_ahead(Job(code=b"", limits=limits), fork, partial(self._reactor.after, AHEAD_S))
+        def may() -> bool:
+            return (self._place is not None and not self.held and self.state is State.OPEN
+                    and 2 * self.present < MOST_PROCESSES)
 
         def then() -> None:
             if of.repeats and has_room(limits, *ROOM_INTERPRETER):
-                self._reactor.after(QUIET_S, ahead)
+                self._reactor.after(QUIET_S, partial(of.fork_ahead, Job(code=b"", limits=limits), fork,
+                                                     partial(self._reactor.after, AHEAD_S), may))
 
         return self._add_kernel(start)
 

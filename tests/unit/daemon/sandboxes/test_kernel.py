@@ -295,7 +295,7 @@ def test_the_branch_after_two_is_forked_ahead(how: str) -> None:
         return kernel.fork(Job(code=b""), lambda _, *how: branch(*how), opened.append, why.append)
 
     def ahead() -> None:
-        kernel.fork_ahead(Job(code=b""), lambda _, *how: branch(*how), timer.after)
+        kernel.fork_ahead(Job(code=b""), lambda _, *how: branch(*how), timer.after, lambda: True)
 
     for _ in range(2):
         ahead()
