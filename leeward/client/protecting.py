@@ -24,8 +24,7 @@ import stat
 from collections.abc import Collection, Iterable
 
 from leeward._native.beneath import open_beneath
-from leeward.client.changes import FOLDER
-from leeward.client.host_paths import beneath
+from leeward.client.changes import FOLDER, beneath
 from leeward.errors import LeewardError, RequestRejected, quoted
 from leeward.spec.folders import within
 from leeward.spec.obeyed.lookup import plain

@@ -24,6 +24,7 @@ from contextlib import nullcontext, suppress
 import pytest
 
 import leeward
+from clients import remote_python
 from kit.far_network import FarNetwork, certificate
 from kit.features import ROOT, SBIN
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
@@ -95,96 +96,37 @@ def host(served):
     return RemoteHost(served.url, served.token)
 
 
-def test_jobs_and_their_large_results(served):
-    """Memory files are made on this side."""
-    with leeward.Client(served.url, token=served.token) as client:
-        assert "42\n" == client.execute("print(6 * 7)").stdout_text
-        large = client.execute("import sys; sys.stdout.buffer.write(bytes(range(256)) * 50_000)", output="32M")
-        assert bytes(range(256)) * 50_000 == bytes(large.stdout)
-        sent = os.urandom(6 << 20)
-        summed = client.execute("import sys; print(sum(sys.stdin.buffer.read()))", stdin=sent)
-        assert f"{sum(sent)}\n" == summed.stdout_text
-        assert {"f": b"made"} == {name: bytes(data) for name, data in client.execute(
-            "open('f', 'w').write('made')", collect=["f"]).files.items()}
+@pytest.mark.parametrize("case", remote_python.CASES)
+def test_the_client_for_python(host, case):
+    remote_python.CASES[case](host)
 
 
-def test_sessions_and_functions_of_the_clients(served):
-    with leeward.Client(served.url, token=served.token) as client:
-        with client.session() as session:
-            session.execute("x = 6")
-            assert "42\n" == session.execute("print(x * 7)").stdout_text
-        assert "12\n" == client.execute("print(double(6))", functions={"double": lambda n: 2 * n}).stdout_text
+THE_CASES = "import runpy; runpy.run_module('clients.remote_python', run_name='__main__')"
 
 
-def test_live_sandboxes(host):
-    with leeward.Sandbox(socket=host, profile="workdir", metadata={"mine": "1"}) as box:
-        box.files.write("a", b"x" * 3_000_000)
-        assert 3_000_000 == len(box.files.read("a"))
-        assert "hi\n" == box.shell("echo hi").stdout_text
-        process = box.start(["cat"], stdin=None)
-        process.write(b"typed")
-        process.close_stdin()
-        assert b"typed" == process.result().stdout
-        with box.kernel() as kernel:
-            kernel.execute("y = 1")
-            assert "2\n" == kernel.execute("print(y + 1)").stdout_text
-        assert {"mine": "1"} == dict(box.info()["metadata"])
-        assert [box.id] == [row["sandbox"] for row in leeward.Sandbox.list(socket=host)]
-    assert [] == leeward.Sandbox.list(socket=host)
+def on_another_system(code, *words, **more):
+    """The output of a program in Python that sees macOS."""
+    env = environment(**more)
+    env["PYTHONPATH"] += f":{ROOT / 'tests'}"
+    done = subprocess.run([sys.executable, "-c", f"import kit.other_system\n{code}", *words], env=env, capture_output=True,
+                          text=True, timeout=PATIENCE * len(remote_python.CASES), check=False)
+    assert (0, "") == (done.returncode, done.stderr), done
+    return done.stdout
 
 
-def test_many_calls_of_an_asyncio_client(host):
-    async def main():
-        async with leeward.AsyncClient(host) as client:
-            found = await asyncio.gather(*(client.execute(f"print({number})") for number in range(24)))
-            assert [f"{number}\n" for number in range(24)] == [each.stdout_text for each in found]
-            async with leeward.AsyncSandbox(client=client) as box:
-                assert "a" == (await box.run(["printf", "a"])).stdout_text
-
-    asyncio.run(main())
-
-
-def test_a_port_of_a_sandbox_is_published_on_the_clients_machine(host):
-    publishes(host)
-
-
-def publishes(host):
-    with leeward.Sandbox(socket=host, profile="workdir") as box:
-        box.files.write("f", b"from inside")
-        server = box.start(["python3", "-u", "-m", "http.server", "8000", "--bind", "127.0.0.1"])
-        server.read(PATIENCE)
-        with box.publish(8000) as published, \
-                urllib.request.urlopen(f"http://127.0.0.1:{published.port}/f", timeout=PATIENCE) as answer:
-            assert b"from inside" == answer.read()
-        with box.publish(8001) as published, pytest.raises(OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{published.port}/", timeout=PATIENCE)
-
-
-def test_folders_say_that_they_cannot_be_shown(host, tmp_path):
-    with pytest.raises(leeward.RequestRejected, match="folders of this machine"), \
-            leeward.Sandbox(socket=host, workdir=tmp_path) as box:
-        box.shell("true")
-
-
-def test_folders_are_copied_instead(host, tmp_path):
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "f").write_text("mine")
-    (tmp_path / "one").write_text("1")
-
-    async def main():
-        async with leeward.AsyncSandbox(socket=host, workdir=tmp_path, copy=True) as box:
-            assert "mine1" == (await box.shell("cat sub/f one; echo changed > one")).stdout_text
-
-    with leeward.Sandbox(socket=host, workdir=tmp_path, copy=True,
-                         mounts=[leeward.Mount(tmp_path / "sub", "/tmp/other", copy=True)]) as box:
-        assert "mine" == box.shell("cat /tmp/other/f").stdout_text
-        box.shell("echo made > two")
-        box.files.download("/workspace", tmp_path / "back")
-    asyncio.run(main())
-    assert ["made\n", "1"] == [(tmp_path / "back" / name).read_text() for name in ("two", "one")]
-    assert "1" == (tmp_path / "one").read_text()
-    with pytest.raises(leeward.RequestRejected, match="copy=True needs a workdir"):
-        leeward.Sandbox(socket=host, copy=True)
+def test_the_client_for_python_needs_no_linux(served):
+    """Nor the shim: all the cases, the command, and what only a daemon of this machine would do."""
+    there = {"LEEWARD_HOST": served.url, "LEEWARD_TOKEN": served.token}
+    on_another_system(THE_CASES, *remote_python.CASES, **there)
+    command = "import sys; from leeward_cli.main import main; sys.exit(main())"
+    assert "42\n" == on_another_system(command, "exec", "print(6 * 7)", **there)
+    box = on_another_system(command, "sandbox", "new", **there).strip()
+    assert "kept" == on_another_system(command, "sandbox", "attach", box, "--", "printf", "kept", **there)
+    on_another_system(command, "sandbox", "kill", box, **there)
+    assert "needs Linux" in on_another_system(
+        "import leeward\ntry: leeward.Client().ping()\nexcept leeward.DaemonAway as error: print(error)")
+    assert "for Linux alone" in on_another_system(
+        "import leeward\ntry: leeward.WorkdirSandbox\nexcept ImportError as error: print(error)")
 
 
 def test_packages_say_where_they_are_installed(host):
@@ -500,13 +442,14 @@ def test_ssh_forwards_the_daemons_socket(daemon, ssh, monkeypatch):
         assert 5_000_001 == len(large.stdout)
     with leeward.Sandbox(socket=where, profile="workdir") as box:
         assert "a" == box.shell("printf a").stdout_text
+    on_another_system(THE_CASES, "jobs", "ports", "folders", LEEWARD_HOST=where, LEEWARD_SSH=ssh[0])
 
 
 @pytest.mark.needs("sshd")
 def test_ports_come_by_ssh(daemon, ssh, monkeypatch):
     monkeypatch.setenv("LEEWARD_SSH", ssh[0])
     where = f"{ssh[1]}{daemon.socket}"
-    publishes(where)
+    remote_python.ports(RemoteHost(where))
     with leeward.Sandbox(socket=where, profile="workdir") as box:
         echo = ("import socket\nwith socket.create_server(('127.0.0.1', 8000)) as made:\n    print('ready', flush=True)\n"
                 "    got, _ = made.accept()\n    data = b''\n    while piece := got.recv(65536):\n        data += piece\n"
