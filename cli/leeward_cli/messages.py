@@ -15,6 +15,10 @@ from codecs import getincrementaldecoder
 #: Errors of write(2) to a place that takes nothing more.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
+#: What commands about this machine say on another system.
+FOR_LINUX = ("this command is for Linux; on this system leeward is a client of a daemon elsewhere: exec, map, sandbox, cp and"
+             " others with LEEWARD_HOST (docs/other-systems.md)")
+
 #: Control characters that a terminal interprets: C0 without newline and tab, DEL, C1.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 

@@ -39,8 +39,8 @@ LinkCheck = Callable[[str, str, os.stat_result], None]
 
 def open_through(path: str, check: LinkCheck, *, make: bool = False) -> int:
     """
-    A descriptor of what *path* leads to by links that *check* accepts; it may *make* folders on the way. On Linux with O_PATH;
-    on another system what can't be read can't be opened, and *check* gets "" for a folder.
+    A descriptor of what *path* leads to by links that *check* accepts; it may *make* folders on the way. With O_PATH on
+    Linux; on another system what can't be read can't be opened, and *check* gets "" for a folder.
     """
     names, links = path.split("/")[::-1], 0
     here = os.open("/" if path.startswith("/") else ".", PLACE)

@@ -233,8 +233,7 @@ class Relay:
             raise PeerError(f"an answer has more than {MOST} bytes")
         files: list[int] = []
         try:
-            for size in reply.arenas:
-                files.append(new_file(size))
+            files.extend(map(new_file, reply.arenas))
             pieces = [(arena, at, min(PIECE, offset + length - at)) for arena, offset, length in places
                       for at in range(offset, offset + length, PIECE)]
             for first in range(0, len(pieces), WINDOW):

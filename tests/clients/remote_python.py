@@ -1,6 +1,6 @@
 """
-The client for Python with a daemon on another machine, by its host: by cases, each as a test, or all of those that are named in
-a program of its own.
+The client for Python with a daemon on another machine: by cases, each of which is a test, and as a program that runs those
+that are named.
 """
 
 from __future__ import annotations

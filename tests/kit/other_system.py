@@ -70,7 +70,7 @@ def become() -> None:
     asked = types.ModuleType("_scproxy")  # urllib asks the system for its proxies there
     vars(asked).update(_get_proxy_settings=dict, _get_proxies=dict)
     sys.modules["_scproxy"] = asked
-    sys.meta_path.insert(0, _NoCffi())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _NoCffi())
     sys.addaudithook(_no_proc)
 
 

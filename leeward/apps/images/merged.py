@@ -8,8 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 
 from leeward.apps.images.unpacking import OPAQUE
-from leeward.client.changes import digest_of
-from leeward.client.host_paths import beneath
+from leeward.client.changes import beneath, digest_of
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW
 
