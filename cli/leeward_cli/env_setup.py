@@ -29,7 +29,7 @@ from urllib.parse import urljoin, urlsplit
 
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest
-from leeward.spec.paths import SYSTEM_FILE, USER_FILE
+from leeward.spec.paths import SYSTEM_FILE, USER_FILE, home_folder
 
 #: The policy's name.
 POLICY = "packages"
@@ -183,7 +183,7 @@ def config_file(named: str | None) -> str:
     """The file that is written: *named*, else the one that the user's daemon reads by default."""
     if named:
         return os.path.abspath(named)
-    return SYSTEM_FILE if os.geteuid() == 0 else os.path.join(os.path.expanduser("~"), USER_FILE)
+    return SYSTEM_FILE if os.geteuid() == 0 else os.path.join(home_folder(os.environ), USER_FILE)
 
 
 def with_policy(text: str, index: PackageIndex) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 import msgpack
 
 from leeward.client.changes import FolderChange
+from leeward.spec.paths import user_folder
 
 _ENDING = ".journal"
 #: The last bytes of a complete journal, after the length of the head before it.
@@ -30,10 +31,7 @@ _END = b"leeward-apply-1\n"
 
 def state_folder(environ: Mapping[str, str]) -> str:
     """The folder of journals; it need not exist."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):
-        state = os.path.join(environ.get("HOME", ""), ".local", "state")
-    return os.path.join(state, "leeward", "applying")
+    return os.path.join(user_folder(environ, "XDG_STATE_HOME", ".local/state"), "leeward", "applying")
 
 
 class ApplyJournal:

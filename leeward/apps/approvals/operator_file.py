@@ -19,6 +19,7 @@ from leeward.apps.approvals.notifying import POLICY, NotifySettings, parse_notif
 from leeward.apps.approvals.queue.rules import MOST_RULES, ApprovalRule, parse_rule
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, parse_host
+from leeward.spec.paths import user_folder
 from leeward.spec.writers import trusted_content
 
 FILE = "approvals.toml"
@@ -40,10 +41,7 @@ class OperatorPolicy:
 
 def default_file(environ: Mapping[str, str]) -> str:
     """The path of the file, by XDG_CONFIG_HOME and HOME."""
-    config = environ.get("XDG_CONFIG_HOME", "")
-    if not config.startswith("/"):
-        config = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
-    return os.path.join(config, "leeward", FILE)
+    return os.path.join(user_folder(environ, "XDG_CONFIG_HOME", ".config"), "leeward", FILE)
 
 
 def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPolicy:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from leeward.apps.audit.record_lines import BEGINNING, MOST_LINE, AuditRow, ReadLine, chained, read_line, written
 from leeward.errors import BadRequest, Busy
+from leeward.spec.paths import user_folder
 
 FILE, HEAD, TORN = "audit.jsonl", "audit.head", "audit.torn"
 
@@ -40,10 +41,7 @@ _OLD = re.compile(r"audit\.jsonl\.([1-9][0-9]{0,5})")
 
 def default_folder(environ: Mapping[str, str], name: str = "audit") -> str:
     """The folder of the record of this process's user, or *name* beside it, by XDG_STATE_HOME and HOME."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):
-        state = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "leeward", name)
+    return os.path.join(user_folder(environ, "XDG_STATE_HOME", ".local/state"), "leeward", name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leeward.errors import BadRequest, RequestRejected, brief
-from leeward.spec.paths import RemoteHost
+from leeward.spec.paths import RemoteHost, user_folder
 from leeward.spec.writers import trusted_content
 
 #: The environment variable with the nodes: addresses with spaces between them, or that of a cluster.
@@ -96,10 +96,7 @@ def configured(environ: Mapping[str, str]) -> str | list[str | Mapping[str, Any]
     named = environ.get(VARIABLE, "").split()
     if named:
         return named[0] if is_cluster(named[0]) else [*named]
-    config = environ.get("XDG_CONFIG_HOME", "")
-    if not config.startswith("/"):
-        config = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
-    own = os.path.join(config, "leeward", FILE)
+    own = os.path.join(user_folder(environ, "XDG_CONFIG_HOME", ".config"), "leeward", FILE)
     for path in (own, SYSTEM_FILE):
         try:
             return nodes_in(path)

@@ -25,6 +25,7 @@ from typing import Any
 
 from leeward.base.whole_files import write_whole
 from leeward.errors import BadRequest, quoted
+from leeward.spec.paths import home_folder
 from leeward.spec.sizes import parse_size
 
 #: The default path, below the user's home.
@@ -89,7 +90,7 @@ def shared(quota: TenantQuota, servers: int) -> TenantQuota:
 
 
 def default_path() -> str:
-    return os.environ.get("LEEWARD_SERVE_TOKENS") or os.path.join(os.path.expanduser("~"), DEFAULT)
+    return os.environ.get("LEEWARD_SERVE_TOKENS") or os.path.join(home_folder(os.environ), DEFAULT)
 
 
 def _digest(token: str) -> str:
