@@ -92,7 +92,8 @@ def complain_of_system(error: OSError | MemoryError) -> None:
     elif number in LIMITS:
         complain(LIMITS[number])
     elif isinstance(file, (str, bytes)):
-        below = os.fsdecode(file).startswith(os.path.join(os.environ.get("HOME") or "/", ".")) and number in _SHUT
+        kept = (os.path.join(os.environ.get("HOME") or "/", "."), "/nonexistent")  # which stands for no home
+        below = os.fsdecode(file).startswith(kept) and number in _SHUT
         complain(f"{quoted(file)}: {os.strerror(number).lower() if number else error}"
                  + ("; leeward keeps files of yours there: set HOME to a folder that you may write to" if below else ""))
     else:
