@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.user_folders import home_folder
 from leeward.errors import BadRequest
-from leeward.spec.paths import home_folder
 from leeward_cli.interrupts import EndRequested
 from leeward_cli.messages import complain
 
@@ -41,9 +41,9 @@ def registry() -> InstanceRegistry:
 
 def set_home() -> None:
     """
-    Set HOME from the system's list of users, as shells do, if it is missing or relative. BadRequest if there is none, or
-    HOME is another user's, as `su -p` and some settings of sudo leave it: that user's settings would be obeyed, and the
-    state of agents made there.
+    Set HOME from the system's list of users, as shells do, if it is missing or relative. BadRequest if HOME is another
+    user's, as `su -p` and some settings of sudo leave it: that user's settings would be obeyed, and the state of agents
+    made there.
     """
     if not os.environ.get("HOME", "").startswith("/"):
         os.environ.pop("HOME", None)

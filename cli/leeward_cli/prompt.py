@@ -20,12 +20,12 @@ import sys
 import warnings
 from pathlib import Path
 
+from leeward.base.user_folders import user_folder
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
 from leeward.client.snapshot import Snapshot
-from leeward.errors import BadRequest, Busy, DaemonError, SessionOver, SnapshotFailed
+from leeward.errors import Busy, DaemonError, SessionOver, SnapshotFailed
 from leeward.spec.outcome import Outcome, Result
-from leeward.spec.paths import user_folder
 from leeward_cli.messages import complain, escape, write
 from leeward_cli.passing import on_ctrl_c
 
@@ -36,7 +36,7 @@ _SHOW = "__import__('sys').displayhook(("
 
 
 def history_file() -> Path:
-    return Path(user_folder(os.environ, "XDG_STATE_HOME", ".local/state")) / "leeward" / "python_history"
+    return Path(user_folder(os.environ, "STATE", "leeward", "python_history"))
 
 
 def shown(source: str) -> str:
@@ -144,11 +144,10 @@ class Prompt:
 def _with_history(prompt: Prompt) -> None:
     try:
         import readline  # not every Python has it
-
-        file = history_file()
-    except (ImportError, BadRequest):  # a Python without it, a user without a home
+    except ImportError:  # a Python without it
         prompt.converse()
         return
+    file = history_file()
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.touch(mode=0o600)

@@ -21,8 +21,8 @@ from typing import Any
 
 import msgpack
 
+from leeward.base.user_folders import user_folder
 from leeward.client.changes import FolderChange
-from leeward.spec.paths import user_folder
 
 _ENDING = ".journal"
 #: The last bytes of a complete journal, after the length of the head before it.
@@ -31,7 +31,7 @@ _END = b"leeward-apply-1\n"
 
 def state_folder(environ: Mapping[str, str]) -> str:
     """The folder of journals; it need not exist."""
-    return os.path.join(user_folder(environ, "XDG_STATE_HOME", ".local/state"), "leeward", "applying")
+    return user_folder(environ, "STATE", "leeward", "applying")
 
 
 class ApplyJournal:

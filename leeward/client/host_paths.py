@@ -17,6 +17,7 @@ import stat
 import sys
 from collections.abc import Callable
 
+from leeward.base.closing import OwnedFd
 from leeward.errors import RequestRejected
 
 #: Links in one path, as path_resolution(7) has it.
@@ -85,10 +86,8 @@ def _look(folder: int, name: str) -> int | tuple[os.stat_result, str]:
         about = os.fstat(fd)
         if not stat.S_ISLNK(about.st_mode):
             return fd
-        try:
+        with OwnedFd(fd):
             text = os.readlink("", dir_fd=fd)
-        finally:
-            os.close(fd)
     else:
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISLNK(about.st_mode):
@@ -131,10 +130,8 @@ def is_folder(path: str) -> bool:
         found = open_own(path)
     except OSError:
         return False
-    try:
+    with OwnedFd(found):
         return stat.S_ISDIR(os.fstat(found).st_mode)
-    finally:
-        os.close(found)
 
 
 def write_sparse(fd: int, data: bytes | memoryview) -> None:

@@ -78,6 +78,9 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
         if body.startswith(wire.VARIABLES):
             program.take_environment(wire.read_variables(body))
             continue
+        if body.startswith(wire.ADOPTED):
+            snapshots.adopt(wire.read_adopted(body))
+            continue
         if body == wire.BRANCH:
             snapshots.reap()
             if (end := _branch(doorway, (job_fd, reply_fd), native)) is None:

@@ -25,21 +25,6 @@ USER_FILE = ".config/leeward/config.toml"
 #: Bytes; a configuration has some hundred lines at most.
 MAX_FILE = 1 << 20
 
-
-def home_folder(environ: Mapping[str, str]) -> str:
-    """HOME, else what the list of users has; BadRequest if that is no absolute path."""
-    home = environ.get("HOME") or os.path.expanduser("~")
-    if not home.startswith("/"):
-        raise BadRequest("this user has no home folder: set HOME to a folder of yours")
-    return home
-
-
-def user_folder(environ: Mapping[str, str], variable: str, below: str) -> str:
-    """A folder with this user's files: *variable* of XDG's, else *below* in the home."""
-    given = environ.get(variable, "")
-    return given if given.startswith("/") else os.path.join(home_folder(environ), below)
-
-
 _KEYS = ("socket", '"socket"', "'socket'")
 
 

@@ -19,7 +19,7 @@ their bytes follow its frame, one file after the other.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -77,9 +77,11 @@ TAKE_FRAME, LOAD_FRAME, LOAD_SAME_FRAME = (HEADER.pack(len(each)) + each for eac
 #: The same for a state whose copies wait for their first frame, as every fresh process does.
 TAKE_WARM = SESSION + b"\x0a"
 TAKE_WARM_FRAME = HEADER.pack(len(TAKE_WARM)) + TAKE_WARM
+#: What the body of a session's frame begins with that has numbers of processes, see `adopted_frame`.
+ADOPTED = SESSION + b"\x0b"
 #: The number of what a state begins with, and of what its process hears and says: raised when an older state wouldn't do any
 #: more. A later leeward loads what has its number.
-STATES = 2
+STATES = 3
 #: What a copy's loader is told: bits.
 SAME_RANDOM, BESIDE = 1, 2
 #: What is told of a snapshot: packages, lost descriptors.
@@ -171,6 +173,19 @@ def read_variables(body: bytes) -> dict[str, str]:
     variables = msgpack.unpackb(body[len(VARIABLES):])
     assert isinstance(variables, dict)
     return variables
+
+
+def adopted_frame(numbers: Collection[int]) -> bytes:
+    """
+    The frame that tells a session's process the *numbers* of branches, which are sessions of their own: children of its from
+    these are none of its jobs', and it reaps them. It has no answer.
+    """
+    return HEADER.pack(len(ADOPTED) + 4 * len(numbers)) + ADOPTED + struct.pack(f">{len(numbers)}I", *numbers)
+
+
+def read_adopted(body: bytes) -> tuple[int, ...]:
+    """What `adopted_frame` wrote."""
+    return struct.unpack(f">{len(body) // 4}I", body[len(ADOPTED):])
 
 
 def _packed(job: Job) -> list[bytes | memoryview]:

@@ -9,7 +9,6 @@ Holds:     an error in the file stops the start, since without a part of the rul
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ from typing import Any
 
 from leeward.apps.approvals.notifying import POLICY, NotifySettings, parse_notify
 from leeward.apps.approvals.queue.rules import MOST_RULES, ApprovalRule, parse_rule
+from leeward.base.user_folders import user_folder
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, parse_host
-from leeward.spec.paths import user_folder
 from leeward.spec.writers import trusted_content
 
 FILE = "approvals.toml"
@@ -41,7 +40,7 @@ class OperatorPolicy:
 
 def default_file(environ: Mapping[str, str]) -> str:
     """The path of the file, by XDG_CONFIG_HOME and HOME."""
-    return os.path.join(user_folder(environ, "XDG_CONFIG_HOME", ".config"), "leeward", FILE)
+    return user_folder(environ, "CONFIG", "leeward", FILE)
 
 
 def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPolicy:

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from leeward.base.user_folders import user_folder
 from leeward.errors import BadRequest, RequestRejected, brief
-from leeward.spec.paths import RemoteHost, user_folder
+from leeward.spec.paths import RemoteHost
 from leeward.spec.writers import trusted_content
 
 #: The environment variable with the nodes: addresses with spaces between them, or that of a cluster.
@@ -96,7 +97,7 @@ def configured(environ: Mapping[str, str]) -> str | list[str | Mapping[str, Any]
     named = environ.get(VARIABLE, "").split()
     if named:
         return named[0] if is_cluster(named[0]) else [*named]
-    own = os.path.join(user_folder(environ, "XDG_CONFIG_HOME", ".config"), "leeward", FILE)
+    own = user_folder(environ, "CONFIG", "leeward", FILE)
     for path in (own, SYSTEM_FILE):
         try:
             return nodes_in(path)

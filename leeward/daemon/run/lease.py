@@ -105,7 +105,7 @@ class TakeTurn(Turn):
     """The request for a snapshot: run/dumping.py."""
 
     def _frame(self) -> Sequence[bytes | memoryview]:
-        return [wire.TAKE_FRAME]
+        return [wire.adopted_frame(self._runner.adopted), wire.TAKE_FRAME]
 
 
 class TakeWarmTurn(Turn):
@@ -152,6 +152,7 @@ class Lease:
         self._fast_path = fast_path
         self._offered = False
         self._empty = False
+        self._orphans: set[int] = set()
         self._ending = ""
         self._ticks: Timer | None = None
 
@@ -233,6 +234,18 @@ class Lease:
             self._cpu_time = 0.0
         return self._used
 
+    def reap(self, number: int) -> None:
+        """Have the process reap children that the branch *number* has left to it, as soon as no job runs."""
+        self._orphans.add(number)
+        if self.turn is None:
+            self._tell_orphans()
+
+    def _tell_orphans(self) -> None:
+        if self._orphans and not self._ending:
+            with contextlib.suppress(OSError):  # it doesn't read now: later, with others
+                os.write(self.held.job, wire.adopted_frame(self._orphans))
+                self._orphans.clear()
+
     def killed(self, runner: Runner) -> None:
         self._lender.killed(runner)
 
@@ -268,6 +281,7 @@ class Lease:
         outcome = Outcome.INTERNAL if report.result is None else report.result.outcome
         if self._empty or turn.stopped or turn.stray or outcome not in _GOES_ON:
             self._ending = self._ending or ENDS[outcome]
+        self._tell_orphans()
 
     # --- the fast path --------------------------------------------------------
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from leeward._native.loop import Glance, Offer
 from leeward.base.dataclass import replace
 from leeward.base.protocols import Protocol
-from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.run.runner_states import RUNNER, RunnerEvent, RunnerState, after
 from leeward.daemon.run.verdict import Stop, bug
@@ -98,6 +98,8 @@ class Runner:
         self._trust: Callable[[], None] = lambda: None
         self.door: Channel | None = None  # of a kernel's: takes descriptors for branches and snapshots
         self.memory: ZygoteMemory | None = None  # of a kernel's: the memory file that it maps
+        self.adopted: set[int] = set()  # branches that are children of its process, by their numbers in the sandbox
+        self.dumped: Callable[[], None] = nothing  # a process that has written its state may be a child of another's
 
     def lend(self, lent: Lent, trust: Callable[[bytes], None]) -> None:
         """Note that the runner is leased, and what it was lent; `limit` calls *trust* with its certificate."""
