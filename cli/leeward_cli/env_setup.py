@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from leeward.base.closing import on_failure
+from leeward.base.user_folders import home_folder
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest
 from leeward.spec.paths import SYSTEM_FILE, USER_FILE
@@ -183,7 +185,7 @@ def config_file(named: str | None) -> str:
     """The file that is written: *named*, else the one that the user's daemon reads by default."""
     if named:
         return os.path.abspath(named)
-    return SYSTEM_FILE if os.geteuid() == 0 else os.path.join(os.path.expanduser("~"), USER_FILE)
+    return SYSTEM_FILE if os.geteuid() == 0 else os.path.join(home_folder(os.environ), USER_FILE)
 
 
 def with_policy(text: str, index: PackageIndex) -> str:
@@ -224,7 +226,7 @@ def write(path: str, index: PackageIndex) -> None:
     text = with_policy(old, index)
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     fd, made = tempfile.mkstemp(prefix=".leeward-", suffix=".toml", dir=os.path.dirname(path))
-    try:
+    with on_failure(os.unlink, made):
         with open(fd, "w", encoding="utf-8") as file:
             file.write(text)
             os.fchmod(file.fileno(), os.stat(path).st_mode & 0o777 if old else 0o644)
@@ -232,6 +234,3 @@ def write(path: str, index: PackageIndex) -> None:
             os.fsync(file.fileno())
         load(made, environ={}, system_file=os.devnull if os.geteuid() else "/nonexistent")
         os.replace(made, path)
-    except BaseException:
-        os.unlink(made)
-        raise

@@ -22,10 +22,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.closing import OwnedFd, on_failure
+from leeward.client.host_paths import PLACE
 from leeward.client.mounts import WORKDIR, Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError, LeewardError, RequestRejected
-from leeward_cli.overlays import row_of
 
 if TYPE_CHECKING:
     from leeward.client.folder_state import BeforeFirstCall
@@ -127,20 +128,19 @@ class _Stay:
             self._guard = FolderGuard(self._options["mounts"][0].source)
         names = () if self._guard is None else self._guard.names
         box = Sandbox(socket=self._socket, protect=[posixpath.join(WORKDIR, name) for name in names], **self._options)
-        try:
+        with on_failure(box.close):
             opened = box.id
-        except BaseException:
-            box.close()
-            raise
         self._box = box
         return {"sandbox": opened,
                 "made": [name for name in names if self._guard is not None and not self._guard.shown([name])]}
 
     def _folder(self) -> int:
         assert self._options is not None
-        return os.open(self._options["mounts"][0].source, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open(self._options["mounts"][0].source, PLACE | os.O_DIRECTORY)
 
     def diff(self, target: str = "") -> dict[str, Any]:
+        from leeward_cli.overlays import row_of  # for Linux alone
+
         assert self._box is not None
         found = self._box.diff(target) if self._before is None else self._before.of(self._folder).diff()
         return {"changes": [row_of(change) for change in found]}
@@ -149,11 +149,8 @@ class _Stay:
         """WorkdirIoError if the file *path* can't be written, because programs on the host would run it at once."""
         from leeward.client.workdir_files import WorkdirFiles  # as FolderGuard
 
-        folder = self._folder()
-        try:
+        with OwnedFd(self._folder()) as folder:
             WorkdirFiles(folder, True, () if self._guard is None else self._guard.names).check_obeyed(path)
-        finally:
-            os.close(folder)
         return {}
 
     def put_away(self) -> dict[str, Any]:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import time
 from _socket import SCM_RIGHTS, SOL_SOCKET  # as connection.py does
 from _socket import socket as Socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.closing import on_failure
 from leeward.base.dataclass import dataclass
 from leeward.client.connection import BlockingConnection
 from leeward.client.conversation import checked
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
 #: The target of the folder of `workdir=`.
 WORKDIR = "/workspace"
+
+#: Why a daemon on another machine gets none.
+ELSEWHERE = ("folders of this machine can't be shown on another one: `copy=True`, or the option --copy, copies them"
+             " into the sandbox, and `Files.upload` later")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +97,13 @@ class OpenFolders:
         self.descriptors: list[int] = []
         self.rows: list[dict[str, Any]] = []
         self.states: dict[str, FolderState] = {}
-        try:
+        with on_failure(self.close):
             for mount in mounts:
                 self._open(mount)
-        except BaseException:
-            self.close()
-            raise
 
     def _open(self, mount: Mount) -> None:
+        if sys.platform != "linux":
+            raise RequestRejected(ELSEWHERE)
         source = os.fspath(mount.source)
         try:
             fd = os.open(source, os.O_PATH | os.O_CLOEXEC)

@@ -18,8 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
 from leeward.client.fetching import Fetched, Headers
+from leeward.client.host_paths import PLACE
 from leeward.client.mounts import WORKDIR, Mount
 from leeward.client.sandbox import Sandbox
 from leeward.client.workdir_errors import (
@@ -136,8 +138,8 @@ class WorkdirSandbox:
 
             self._before = BeforeFirstCall(lazy=not compare)
         for mount in mounts:
-            _open(mount.source, os.O_PATH, close=True)
-        self._folder = _open(self._path, os.O_PATH | os.O_DIRECTORY)
+            _open(mount.source, PLACE, close=True)
+        self._folder = _open(self._path, PLACE | os.O_DIRECTORY)
         self._box = self._made()
 
     # --- commands -------------------------------------------------------------------
@@ -307,11 +309,8 @@ class WorkdirSandbox:
 
     def _outside(self, call: Callable[[WorkdirFiles], T]) -> T:
         self._compared()
-        folder = self._dup()
-        try:
+        with OwnedFd(self._dup()) as folder:
             return call(WorkdirFiles(folder, self._protect, () if self._guard is None else self._guard.names))
-        finally:
-            os.close(folder)
 
     def _inside(self, path: str | os.PathLike[str], call: Callable[[str], T]) -> T:
         """

@@ -50,6 +50,8 @@ _on_restore: list[Callable[[], object]] = []
 
 #: The processes that write states, and branches: whose, and their numbers.
 _left: list[tuple[int, int]] = []
+#: Sessions of branches, of which this process may have children that its code didn't make.
+_sessions: set[int] = set()
 
 
 class Native(NamedTuple):
@@ -60,17 +62,17 @@ class Native(NamedTuple):
 
     dump: Callable[[int, int, int, int, int, int], int]
     load: Callable[[int, int, int], NoReturn]
-    known: bool  # whether this machine's processor is
+    known: Callable[[], bool]  # whether this machine's processor is
     begin: Callable[[int], int]
     branch: Callable[[Sequence[int], Sequence[int], bytes], int] | None = None
 
 
-def _none(*_: int) -> NoReturn:
+def none(*_: int) -> NoReturn:
     raise OSError("this process can't have snapshots")
 
 
 #: Of a process without a door, by which nobody asks it for snapshots.
-NONE = Native(_none, _none, known=False, begin=_none)
+NONE = Native(none, none, lambda: False, none)
 
 
 class OpenFile(NamedTuple):
@@ -117,12 +119,18 @@ def _check() -> None:
         raise CantTake(f"threads run: {', '.join(others[:8])}")
     if (count := len(sys._current_frames())) > 1:
         raise CantTake(f"{count - 1} threads run that `threading` doesn't know")
-    if children := list(_children(ended=False)):
+    if children := _named(ended=False):
         raise CantTake(f"it has children: {', '.join(children[:8])}")
 
 
-def _children(*, ended: bool) -> Iterator[str]:
-    """The children that run, or those that have *ended* and nobody has waited for; without groups also those of others."""
+def _named(*, ended: bool) -> list[str]:
+    """The children that run, or those that have *ended* and nobody has waited for; of branches none."""
+    return [f"{number} {command!r:.40}" for number, command, session, is_over in _children()
+            if is_over is ended and session not in _sessions and (os.getpid(), number) not in _left]
+
+
+def _children() -> Iterator[tuple[int, str, int, bool]]:
+    """The numbers, commands and sessions of all children, and whether each has ended."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -136,9 +144,9 @@ def _children(*, ended: bool) -> Iterator[str]:
                 command, _, rest = file.read().rpartition(")")
         except OSError:
             continue
-        state, parent, *_ = rest.split()
-        if me == parent and (state in "ZX") is ended:
-            yield f"{name} {command.partition('(')[2]!r:.40}"
+        state, parent, _, session, *_ = rest.split()
+        if me == parent:
+            yield int(name), command.partition("(")[2], int(session), state in "ZX"
 
 
 def _threads() -> list[str]:
@@ -186,8 +194,10 @@ def _can_be_opened(path: str, about: os.stat_result) -> bool:
 def _packages() -> dict[str, str]:
     """The packages beside the standard library that are imported, each with its version, "" if it doesn't tell."""
     found = {}
+    known = getattr(sys, "stdlib_module_names", ())  # Python 3.10
     for name, module in list(sys.modules.items()):
-        if "." in name or name.startswith("_") or name in sys.stdlib_module_names or name in ("leeward", "msgpack"):
+        if "." in name or name.startswith("_") or name in known or name in ("leeward", "msgpack") or (
+                not known and "-packages/" not in str(getattr(module, "__file__", ""))):
             continue
         version = getattr(module, "__dict__", {}).get("__version__", "")  # a module's __getattr__ may warn, or do anything
         found[name[:wire.MAX_SHOWN]] = version[:80] if isinstance(version, str) else ""
@@ -216,16 +226,16 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
     theirs = (gate_read, number_write, *ends)
     ours = [gate_write, number_read]
     try:
-        if not native.known:
+        if not native.known():
             raise CantTake("leeward can't take states on this machine's processor")
         program.flush()
-        reap(wait=True)
+        reap()
         _check()
         found = [(file, leads) for file, leads in _descriptors(kept) if file.number not in (*ours, *theirs)]
         numbers = getattr(sys.modules.get("random"), "getstate", None)  # a job may have a module of that name
         taken = Taken([file for file, _ in found], os.getcwd(), None if numbers is None else numbers())
         lost = [f"descriptor {file.number}: {leads:.200}" for file, leads in found if not file.path]
-        lost += [f"child {each}, which has ended" for each in _children(ended=True)]
+        lost += [f"child {each}, which has ended" for each in _named(ended=True)]
         scratch = os.stat(_SCRATCH).st_dev
         middle = os.fork()
     except BaseException:
@@ -258,15 +268,30 @@ def leave(number: int) -> None:
     _left.append((os.getpid(), number))
 
 
-def reap(*, wait: bool = False) -> None:
+def adopt(sessions: Iterable[int]) -> None:
+    """Note *sessions* of branches, and reap what has ended of all that are known: branches, and what they have left."""
+    _sessions.update(sessions)
+    there = set()
+    for number, _, session, is_over in _children():
+        if session not in _sessions:
+            continue
+        if is_over:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(number, os.WNOHANG)
+        else:
+            there.add(session)
+    _sessions.intersection_update(there)
+
+
+def reap() -> None:
     """
-    Reap what `leave` has noted, or *wait* for it: without groups a kernel adopts what its children leave, and code of a job
+    Reap what `leave` has noted and has ended: without groups a kernel adopts what its children leave, and code of a job
     would find a child that it doesn't know.
     """
     for each in tuple(_left):
         parent, number = each
         try:
-            if parent == os.getpid() and not os.waitpid(number, 0 if wait else os.WNOHANG)[0]:
+            if parent == os.getpid() and not os.waitpid(number, os.WNOHANG)[0]:
                 continue
         except ChildProcessError:
             pass  # the sandbox's init has adopted it
@@ -306,6 +331,7 @@ def load(files: list[int], native: Native, word: int) -> NoReturn:
 def resume(taken: Taken) -> None:
     """In a copy: open its files, and renew what copies must not share. OSError with the name of a file that isn't there."""
     _left.clear()
+    _sessions.clear()
     threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
     os.chdir(taken.folder)
     _open_files(taken.files)

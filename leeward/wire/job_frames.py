@@ -19,7 +19,7 @@ their bytes follow its frame, one file after the other.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -67,9 +67,15 @@ SHOWN = b"\4"
 SESSION = b"\1"
 #: The first frame of a session; it holds no job.
 SESSION_BEGINS = HEADER.pack(len(SESSION)) + SESSION
+#: The same of one that becomes the copy of a snapshot: in an image, by the host's interpreter.
+SESSION_LOADS = SESSION + b"\x0c"
+SESSION_LOADS_BEGINS = HEADER.pack(len(SESSION_LOADS)) + SESSION_LOADS
 #: The body of a session's frame that asks for a branch, and the frame.
 BRANCH = SESSION + b"\3"
 BRANCH_FRAME = HEADER.pack(len(BRANCH)) + BRANCH
+#: The same for one before a client asks for it, unless the session's state may change by itself until then.
+BRANCH_AHEAD = SESSION + b"\x0d"
+BRANCH_AHEAD_FRAME = HEADER.pack(len(BRANCH_AHEAD)) + BRANCH_AHEAD
 #: The same for a snapshot of the process, and for the process to become the copy of one, perhaps with the same random
 #: numbers.
 TAKE, LOAD, LOAD_SAME = SESSION + b"\7", SESSION + b"\x08", SESSION + b"\x09"
@@ -77,9 +83,11 @@ TAKE_FRAME, LOAD_FRAME, LOAD_SAME_FRAME = (HEADER.pack(len(each)) + each for eac
 #: The same for a state whose copies wait for their first frame, as every fresh process does.
 TAKE_WARM = SESSION + b"\x0a"
 TAKE_WARM_FRAME = HEADER.pack(len(TAKE_WARM)) + TAKE_WARM
+#: What the body of a session's frame begins with that has numbers of processes, see `adopted_frame`.
+ADOPTED = SESSION + b"\x0b"
 #: The number of what a state begins with, and of what its process hears and says: raised when an older state wouldn't do any
 #: more. A later leeward loads what has its number.
-STATES = 2
+STATES = 3
 #: What a copy's loader is told: bits.
 SAME_RANDOM, BESIDE = 1, 2
 #: What is told of a snapshot: packages, lost descriptors.
@@ -91,6 +99,9 @@ BRANCH_WORD = b"h"
 #: The frame that makes a process of a live sandbox the one that does file calls (wire/file_answers.py), and none else.
 FILE_CALLS = b"\2"
 FILE_CALLS_BEGIN = HEADER.pack(len(FILE_CALLS)) + FILE_CALLS
+#: The frame by which a process in an image becomes the image's interpreter, before its first frame is there.
+AHEAD = b"\7"
+AHEAD_FRAME = HEADER.pack(len(AHEAD)) + AHEAD
 #: A job with the default of every field, which is what a frame with code alone stands for.
 _NOTHING = Job()
 _SHOWS = Job(display=True)
@@ -171,6 +182,19 @@ def read_variables(body: bytes) -> dict[str, str]:
     variables = msgpack.unpackb(body[len(VARIABLES):])
     assert isinstance(variables, dict)
     return variables
+
+
+def adopted_frame(numbers: Collection[int]) -> bytes:
+    """
+    The frame that tells a session's process the *numbers* of branches, which are sessions of their own: children of its from
+    these are none of its jobs', and it reaps them. It has no answer.
+    """
+    return HEADER.pack(len(ADOPTED) + 4 * len(numbers)) + ADOPTED + struct.pack(f">{len(numbers)}I", *numbers)
+
+
+def read_adopted(body: bytes) -> tuple[int, ...]:
+    """What `adopted_frame` wrote."""
+    return struct.unpack(f">{len(body) // 4}I", body[len(ADOPTED):])
 
 
 def _packed(job: Job) -> list[bytes | memoryview]:

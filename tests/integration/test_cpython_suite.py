@@ -32,6 +32,8 @@ from kit.live_daemon import LiveDaemon, command, environment
 
 LONG = bool(os.environ.get("LEEWARD_LONG"))
 
+#: In how many parts it is run.
+TENTHS = 10
 #: Of the tests that pass outside, how many may have a row; and how many at least a tenth has.
 MOST_EXCEPTIONS, FEWEST = 0.03, 1000
 #: Seconds that a job may take, which is the ceiling of the daemon's default configuration.
@@ -187,16 +189,16 @@ def test_what_passes_outside_passes_inside(daemon: LiveDaemon, tmp_path: Path, c
     # The jobs' interpreter, as they have it: without site-packages.
     python = [*NO_RIGHTS, daemon.run("exec", "import sys; print(sys.executable)").stdout.decode().strip(), "-S"]
     listed = subprocess.run([*python, "-c", LISTS], capture_output=True, text=True, check=True).stdout.split()[1:]
-    turn, tenth = divmod(int(os.environ.get(TURN, "0")) // TURNS, TURNS)
+    turn, tenth = divmod(int(os.environ.get(TURN, "0")) // TURNS, TENTHS)
     total = Compared()
-    for module in (listed if LONG else listed[tenth::TURNS]):
+    for module in (listed if LONG else listed[tenth::TENTHS]):
         module = module.removeprefix("test.")
         parts = 1 if LONG else SLOW.get(module, 1)
         if module not in UNSTEADY:
             only = cases(module, python)[turn % parts::parts] if parts > 1 else ()
             total.add(compared(module, daemon, python, tmp_path / "report.xml", only))
     with capfd.disabled():
-        sys.stdout.write(f"\n    {'all' if LONG else f'part {tenth + 1} of {TURNS}'}: {total.passed} pass outside"
+        sys.stdout.write(f"\n    {'all' if LONG else f'part {tenth + 1} of {TENTHS}'}: {total.passed} pass outside"
                          + "".join(f"\n        {count} don't inside: {why}" for why, count in total.excused.items())
                          + "".join(f"\n        passes inside when it is run again: {name}" for name in total.unsteady) + "\n")
 

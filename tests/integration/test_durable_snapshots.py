@@ -62,7 +62,8 @@ def test_what_is_different_here_is_named(daemon: LiveDaemon, saved: Path, tmp_pa
 
 def test_a_damaged_file_is_refused_and_leaves_nothing(daemon: LiveDaemon, saved: Path, tmp_path: Path) -> None:
     """Several times, so that nothing is counted for it."""
-    (tmp_path / "damaged").write_bytes(saved.read_bytes()[:-1] + b"x")
+    whole = saved.read_bytes()
+    (tmp_path / "damaged").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     for _ in range(5):
         with pytest.raises(leeward.SnapshotFailed, match="damaged"):
             leeward.Snapshot.load(tmp_path / "damaged", daemon.socket)

@@ -18,6 +18,7 @@ import leeward
 from kit import packages
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
+from kit.random_states import OF_LIBRARY, differing
 from kit.wheels import wheel
 from leeward.errors import BadRequest, Unsupported
 from leeward.isolation import interpreter
@@ -112,6 +113,12 @@ def test_snapshots_of_another_version(daemon: LiveDaemon, name: str) -> None:
             assert "1" == each.execute("next(it)").value
             assert each.execute("t = threading.Thread(target=print)\nt.start()\nt.join()").ok
             assert "0" == each.execute("subprocess.run(['true']).returncode").value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copies_of_random_states_of_another_version_show_the_same(daemon: LiveDaemon, name: str) -> None:
+    """A hundred with LEEWARD_LONG=1."""
+    assert [] == differing(daemon, OF_LIBRARY, 100 if os.environ.get("LEEWARD_LONG") else 2, environment=f"py{name}")
 
 
 def test_an_environment_without_the_zygotes_packages_is_refused() -> None:

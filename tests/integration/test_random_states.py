@@ -13,7 +13,7 @@ import pytest
 import leeward
 from kit.live_daemon import LiveDaemon
 from kit.packages import PRELOAD
-from kit.random_states import LOOK, OF_LIBRARY, OF_PACKAGES, Program
+from kit.random_states import OF_LIBRARY, OF_PACKAGES, differing
 
 pytestmark = pytest.mark.needs("x86-64")
 
@@ -24,38 +24,10 @@ PROGRAMS, CHAIN = (1000, 1000) if LONG else (20, 6)
 DAEMON = ("--pool-size", "3")
 
 
-def differing(daemon: LiveDaemon, modules: dict[str, tuple[str, str]], count: int, memory: str,
-              begin: leeward.Snapshot | None = None) -> list[object]:
-    """
-    The programs whose copies showed something else: in another sandbox, and after a rollback. Nine of ten begin with a
-    state, if there is one that has imported what takes longest.
-    """
-    found: list[object] = []
-    for first in range(0, count, 50):
-        with leeward.Sandbox(socket=daemon.socket, memory=memory) as box, leeward.Sandbox(
-                socket=daemon.socket, memory=memory) as other:
-            for number in range(first, min(count, first + 50)):
-                program = Program(number, modules)
-                with box.kernel(snapshot=begin if number % 10 else None) as kernel:
-                    made = kernel.execute(program.code, timeout=90)  # some import a lot
-                    assert made.ok, (number, made.error)
-                    with kernel.snapshot() as snapshot:
-                        if "tempfile" in program.names:
-                            other.files.write("file", box.files.read("file"))
-                        said = kernel.execute(LOOK)
-                        with other.kernel(snapshot=snapshot, same_random=True) as copy:
-                            copied = copy.execute(LOOK)
-                        kernel.rollback(snapshot, same_random=True)
-                        again = kernel.execute(LOOK)
-                if not said.value or not said.value == copied.value == again.value:
-                    found.append((number, program.names, said, copied, again))
-    return found
-
-
 def test_copies_of_random_states_show_the_same(daemon: LiveDaemon) -> None:
     """Over sixty modules of the standard library."""
     assert 60 <= len(OF_LIBRARY)
-    assert [] == differing(daemon, OF_LIBRARY, PROGRAMS, "256M")
+    assert [] == differing(daemon, OF_LIBRARY, PROGRAMS)
 
 
 @pytest.mark.needs("preload-packages")
@@ -71,7 +43,7 @@ def test_copies_of_random_states_with_packages_show_the_same(tmp_path: Path, sho
             kernel = stack.enter_context(leeward.Sandbox(socket=daemon.socket, memory="1G")).kernel()
             assert kernel.execute("".join(f"import {name}\n" for name in there)).ok
             begin = stack.enter_context(kernel.snapshot())
-        assert [] == differing(daemon, there, PROGRAMS if LONG else 2, "1G", begin)
+        assert [] == differing(daemon, there, PROGRAMS if LONG else 2, begin, memory="1G")
 
 
 def test_a_chain_of_snapshots_ends_with_the_state_of_its_beginning(daemon: LiveDaemon) -> None:

@@ -13,6 +13,7 @@ import pytest
 import leeward
 from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
+from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
 
 pytestmark = pytest.mark.needs("x86-64")
@@ -192,6 +193,51 @@ def test_an_upgrade_loses_no_kernel(start: Start, tmp_path: Path) -> None:
         each.close()
     after.end()
     assert ["lock"] == [name for _, _, names in os.walk(tmp_path / "sleep") for name in names]
+
+
+def test_where_no_group_holds_a_kernel_its_branches_do_not_count_as_its_codes_children(start: Start) -> None:
+    """It is their parent: it sleeps, forks, and keeps nothing of a branch that is closed; its code's own child counts."""
+    before = start(build={"kit.stalling": {"cgroup": "none"}})
+    box = Sandbox(socket=before.socket)
+    kernel = box.kernel()
+    kernel.execute("import json\nx = [1]")
+    branch = kernel.fork()
+    deep, brief = branch.fork(), branch.fork()
+    brief.execute("import subprocess\nsubprocess.run(['sh', '-c', 'sleep 1000 &'])")
+
+    def closed(branch: Kernel) -> None:
+        branch.close()
+        poll_until(lambda: 3 == box.info()["processes"], "nothing of it is left")
+
+    closed(brief)
+    poll_until(lambda: b"sleep" not in box.run(["sh", "-c", "cat /proc/[0-9]*/comm"]).stdout, "its program ends, too")
+    for _ in range(40):  # more than it may have processes
+        branch.snapshot().remove()
+        closed(branch.fork())
+    kernel.execute("import subprocess\nchild = subprocess.Popen(['sleep', '1000'])")
+    with pytest.raises(leeward.SnapshotFailed, match=r"children: \d+ 'sleep'$"):
+        box.pause()
+    kernel.execute("child.kill()\nchild.wait()")
+    with kernel.snapshot() as snapshot:
+        assert [] == snapshot.lost
+    (fork, (copy,)), = box.fork(1, [kernel])
+    for turn in range(2):
+        for each in (kernel, branch, deep, copy):
+            each.execute(f"x.append({turn})")
+        if turn == 0:
+            box.pause()
+            last = branch.fork()
+            asleep = threading.Thread(target=box.pause)
+            asleep.start()
+            last.close()
+            asleep.join()
+        else:
+            before.end()
+            start()
+    for each in (kernel, branch, deep, copy):
+        assert "[1, 0, 1]" == each.execute("x").value
+    box.close()
+    fork.close()
 
 
 def test_a_crash_brings_back_what_slept_and_nothing_that_has_gone_on(start: Start, tmp_path: Path) -> None:

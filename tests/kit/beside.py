@@ -58,11 +58,11 @@ ONCE = () if os.environ.get("LEEWARD_LONG") else (
 #: A variable with files, and folders of files, that he has as well, when another lane has them as root.
 ALSO = "LEEWARD_TESTS_ALSO"
 
-#: A variable with a whole run's own number: modulo TURNS it is his part of the files; of the attacks he has half.
-TURN, TURNS = "LEEWARD_TESTS_TURN", 10
+#: A variable with a whole run's own number: modulo TURNS it is his part of the files; of the attacks he has a third.
+TURN, TURNS = "LEEWARD_TESTS_TURN", 12
 
 #: The folders of the tests that are his, and in how many parts.
-FOLDERS = {"tests/integration": TURNS, "tests/escapes": 2}
+FOLDERS = {"tests/integration": TURNS, "tests/escapes": 3}
 
 #: Half an hour after root's own tests: the machine may be slow, and this is many tests in one. Hours for their long
 #: forms.

@@ -9,6 +9,10 @@ docs/snapshots.md: the time, process numbers, and objects on sockets, such as an
 from __future__ import annotations
 
 import random
+from typing import Any
+
+import leeward
+from kit.live_daemon import LiveDaemon
 
 #: By module: an expression that makes an object, with a number `n`, and one that shows the object `v`, and moves it on.
 OF_LIBRARY = {
@@ -101,13 +105,69 @@ OF_PACKAGES = {
 }
 
 
+#: What is no module's, in each program: made of a number `n`, and a row of what `look` shows of it, and moves on.
+OF_LANGUAGE = r"""
+import codecs, traceback, types
+class Kept: pass
+class Counted:
+    made, gone = 0, []
+    def __init__(self): type(self).made += 1
+    def __del__(self): self.gone.append(1)
+@types.coroutine
+def once(x): return (yield x)
+async def steps():
+    for each in range(99): await once(each * n)
+async def values():
+    for each in range(n + 99): yield each
+def asked(of):
+    try: of.__anext__().send(None)
+    except StopIteration as end: return end.value
+def inner():
+    got = yield n
+    while True: got = yield (got, n)
+def outer(): yield from inner()
+def made():
+    count = n
+    def more():
+        nonlocal count
+        count += 1
+        return count
+    return more
+def deep(left):
+    if not left: raise ValueError(n)
+    deep(left - 1)
+try: deep(n % 9)
+except ValueError as error: caught = error
+coroutine, agenerator, chained, closure, decoder = steps(), values(), outer(), made(), codecs.getincrementaldecoder("utf-8")()
+coroutine.send(None), asked(agenerator), next(chained), decoder.decode(b"\xe2\x82")
+counted, octets = [Counted() for _ in range(9)], bytearray(b"abc" * (n % 99 + 1))
+counted[0].me = counted[0]
+window, whole = memoryview(octets), 3 ** (n % 5000)
+pairs = {(each, str(each)): [each] for each in range(500)}
+for each in range(0, 500, 3): del pairs[each, str(each)]
+sets, ring = {frozenset((each, each + 1)) for each in range(n % 999)}, [n]
+ring.append(ring)
+file = open("language", "w+")
+file.write("line\n" * 99), file.seek(5)
+def language():
+    octets[0] = (octets[0] + 1) % 256
+    ring.append(len(ring))
+    sets.add(n)
+    pairs.setdefault("new", []).append(1)
+    return (coroutine.send(None), asked(agenerator), chained.send("a"), closure(), decoder.decode(b"\xac\xe2\x82"),
+            Counted().made, len(Counted.gone), counted[0].me is counted[0], window[0], whole % 1000003, len(pairs),
+            list(pairs)[:3], pairs["new"], len(sets), ring[1] is ring, ring[2:], file.tell(), file.readline(),
+            traceback.format_exception(caught))
+"""
+
+
 class Program:
     """The program *number*, of objects of some of *modules*: the `code` that makes its state, and the code that shows it."""
 
     def __init__(self, number: int, modules: dict[str, tuple[str, str]]) -> None:
         chosen = random.Random(number)
         names = chosen.sample(sorted(modules), min(len(modules), chosen.randrange(3, 12)))
-        lines = ["import importlib, random", f"random.seed({number})", "class Kept: pass",
+        lines = ["import random", f"random.seed({number})", f"n = {number}", OF_LANGUAGE,
                  "kept, shows, looking = Kept(), [], False"]
         looks = []
         for place, name in enumerate(names):
@@ -122,15 +182,42 @@ class Program:
             if chosen.randrange(2):
                 lines.append("shows[-1]()")
             looks.append(name)
-        #: Objects in cycles, a generator in the middle, and memory of its own.
-        lines += [f"ring = [{number}]", "ring.append(ring)", "def count():", "    yield from range(1000)",
-                  "counter = count()", "next(counter)",
-                  f"filler = [bytes([each % 256]) * {chosen.randrange(1, 5000)} for each in range(500)]", "def look():",
+        lines += [f"filler = [bytes([each % 256]) * {chosen.randrange(1, 5000)} for each in range(500)]", "def look():",
                   "    global looking",
                   "    looking = True",
-                  "    return repr([show() for show in shows]), next(counter), len(ring), hash('x'), filler[7][:3]"]
+                  "    return repr([show() for show in shows] + [language()]), hash('x'), filler[7][:3]"]
         self.code, self.names = "\n".join(lines), looks
 
 
 #: Shows the state, in the original and in copies; it isn't the same twice, since it moves on.
 LOOK = "look()"
+
+
+def differing(daemon: LiveDaemon, modules: dict[str, tuple[str, str]], count: int, begin: leeward.Snapshot | None = None,
+              **options: Any) -> list[object]:
+    """
+    The programs whose copies showed something else, twice: in another sandbox, in a copy of that copy, and after a rollback.
+    Nine of ten begin with a state, if there is one that has imported what takes longest. *options* of the sandboxes.
+    """
+    found: list[object] = []
+    for first in range(0, count, 50):
+        with leeward.Sandbox(socket=daemon.socket, **options) as box, leeward.Sandbox(
+                socket=daemon.socket, **options) as other:
+            for number in range(first, min(count, first + 50)):
+                program = Program(number, modules)
+                with box.kernel(snapshot=begin if number % 10 else None) as kernel:
+                    made = kernel.execute(program.code, timeout=90)  # some import a lot
+                    assert made.ok, (number, made.error)
+                    with kernel.snapshot() as snapshot:
+                        for name in ("language", *(["file"] if "tempfile" in program.names else [])):
+                            other.files.write(name, box.files.read(name))
+                        said = [kernel.execute(LOOK).value for _ in range(2)]
+                        with other.kernel(snapshot=snapshot, same_random=True) as copy, copy.snapshot() as second:
+                            copied = [copy.execute(LOOK).value for _ in range(2)]
+                            with other.kernel(snapshot=second, same_random=True) as copy_of_copy:
+                                copied_again = [copy_of_copy.execute(LOOK).value for _ in range(2)]
+                        kernel.rollback(snapshot, same_random=True)
+                        again = [kernel.execute(LOOK).value for _ in range(2)]
+                if not all(said) or not said == copied == copied_again == again:
+                    found.append((number, program.names, said, copied, copied_again, again))
+    return found

@@ -35,10 +35,11 @@ from leeward.daemon.loop.closing import refuse_descriptors
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
 from leeward.daemon.run.beside import Beside, Interpreter, SharedLeaf
 from leeward.daemon.run.launch import Streams
+from leeward.daemon.run.lease import Lease
 from leeward.daemon.run.live_process import LiveProcess
-from leeward.daemon.run.runner import Denials, Runner
+from leeward.daemon.run.runner import Runner
 from leeward.errors import LeewardError
-from leeward.isolation.cgroup.descent import has_ended, parent_and_session
+from leeward.isolation.cgroup.descent import has_ended, number_inside, parent_and_session
 from leeward.isolation.channel import Channel
 from leeward.wire import control
 from leeward.wire.job_frames import BRANCH_WORD
@@ -59,13 +60,29 @@ _SO_PASSPIDFD, _SCM_PIDFD = 76, 4
 
 
 class Family:
-    """A kernel, its branches, and their branches; the `Denials` of all. *root* is the runner that owns the listener."""
+    """The kernel *of*, whose runner owns the listener, its branches, and their branches; the `Denials` of all."""
 
-    def __init__(self, denials: Denials, root: int) -> None:
-        self._denials, self._root = denials, root
+    def __init__(self, of: Interpreter) -> None:
+        assert of.process is not None
+        self._denials, self._root, self._of = of.runner.denials, of.number, of
         self._nest: GroupNest | None = None
         self._members: dict[int, LiveProcess] = {}
         self._listening: set[int] = set()
+        self._adopted: dict[int, int] = {}
+        self._adopts = of.process.group is None
+        self.join(of.process)
+
+    def adopt(self, branch: KernelBranch, pid: int) -> None:
+        """Where no group contains *branch*, it and what it leaves are children of the first kernel's, while that lives."""
+        if self._adopts and self._root in self._members:
+            with contextlib.suppress(OSError):  # it has just ended
+                number = self._adopted[branch.number] = number_inside(pid)
+                self._of.runner.adopted.add(number)
+                branch.runner.dumped = partial(self._has_left, number)
+
+    def _has_left(self, number: int) -> None:
+        if isinstance(self._of.tenant, Lease):
+            self._of.tenant.reap(number)
 
     def join(self, process: LiveProcess) -> None:
         self._members[process.number] = process
@@ -84,6 +101,10 @@ class Family:
     def left(self, process: LiveProcess) -> None:
         """Remove *process*, of which nothing is left."""
         self._members.pop(process.number, None)
+        number = self._adopted.pop(process.number, None)
+        if number is not None:
+            self._of.runner.adopted.discard(number)
+            self._has_left(number)
         if len(self._members) == 1:
             (last,) = self._members.values()
             last.have_group(self._nest)
@@ -156,10 +177,10 @@ class KernelBranch(Interpreter):
         self.process.unstarted(control.Unstarted(self.number, control.Stage.CLONE, "", -1))
 
     def kill(self) -> None:
-        if self._ready is not None:
-            self.refuse("it was given up")
-        else:
+        if self._ready is None:
             super().kill()
+        else:
+            self._ready = lambda _runner: super(KernelBranch, self).kill()  # it is known once it is there
 
     def _hear(self, _events: int) -> None:
         if self._door is None:
@@ -239,8 +260,7 @@ class KernelBranch(Interpreter):
             self._has_begun()
         family = of.family
         if family is None:
-            family = of.family = Family(of.runner.denials, of.number)
-            family.join(of.process)
+            family = of.family = Family(of)
             of.runner.share(family)
         family.share_group(of)
         self.family = family
@@ -253,6 +273,7 @@ class KernelBranch(Interpreter):
         self._watched = os.dup(theirs)
         self._reactor.watch(self._watched, READ, self._gone)
         process.started(control.Started(self.number, pid, 0), theirs)
+        family.adopt(self, pid)
         self.started(pid, theirs)
 
     def _has_begun(self) -> None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from leeward._native.memfd import free_huge_pages, huge_pages, seal
 from leeward.base.dataclass import dataclass
-from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
 from leeward.daemon.run.verdict import bug
 from leeward.errors import LeewardError, PeerError, SnapshotFailed, told
@@ -66,6 +66,7 @@ class KernelState:
     packages: Mapping[str, str]
     lost: tuple[str, ...]
     memory: ZygoteMemory | None = None  # the file that has what isn't in the state's own
+    image: str = ""  # where it was taken: `importing.image_of`
 
 
 class Dump:
@@ -91,12 +92,13 @@ class Dump:
         self._answered = False
         self._why = ""
         self._timers: list[Timer] = []
+        self._dumped: Callable[[], None] = nothing
 
     def begin(self, runner: Runner) -> None:
         """Send the kernel's process its descriptors; LeewardError if it takes none, or nobody waits any more."""
         if self._done is None:
             raise SnapshotFailed("nobody waits for it any more")
-        door, self._memory = runner.door, runner.memory
+        door, self._memory, self._dumped = runner.door, runner.memory, runner.dumped
         if door is None:
             raise SnapshotFailed("its process takes no descriptors any more")
         try:
@@ -317,6 +319,8 @@ class Dump:
             close_file(file, self._made)
         if orders is not None:
             orders.close()
+        dumped, self._dumped = self._dumped, nothing
+        dumped()
 
 
 #: What is written into a bell: that there are huge pages, or that the kernel gave none.

@@ -101,11 +101,18 @@ class BranchTurn(Turn):
         return [wire.BRANCH_FRAME]
 
 
+class AheadTurn(Turn):
+    """The same, before a client asks for it."""
+
+    def _frame(self) -> Sequence[bytes | memoryview]:
+        return [wire.BRANCH_AHEAD_FRAME]
+
+
 class TakeTurn(Turn):
     """The request for a snapshot: run/dumping.py."""
 
     def _frame(self) -> Sequence[bytes | memoryview]:
-        return [wire.TAKE_FRAME]
+        return [wire.adopted_frame(self._runner.adopted), wire.TAKE_FRAME]
 
 
 class TakeWarmTurn(Turn):
@@ -152,6 +159,7 @@ class Lease:
         self._fast_path = fast_path
         self._offered = False
         self._empty = False
+        self._orphans: set[int] = set()
         self._ending = ""
         self._ticks: Timer | None = None
 
@@ -164,8 +172,11 @@ class Lease:
         """Whether the lease is over, or about to be, so that it takes no job."""
         return bool(self._ending)
 
-    def open(self, limits: Limits) -> None:
-        """Set *limits* on the runner, before it has any code; LeewardError if it is gone, or one can't be set."""
+    def open(self, limits: Limits, *, loads: bool = False) -> None:
+        """
+        Set *limits* on the runner, before it has any code, or *loads* a state; LeewardError if it is gone, or one can't be
+        set.
+        """
         self.held.limit(limits)
         try:
             self._job_pidfd = self.held.job_pidfd()
@@ -173,9 +184,9 @@ class Lease:
             raise LeewardError(f"runner {self.held.number}: {error}") from error
         self._check_there()
         try:
-            variables = self.held.variables
+            variables, begins = self.held.variables, wire.SESSION_LOADS_BEGINS if loads else wire.SESSION_BEGINS
             os.write(self.held.job,  # into an empty pipe
-                     wire.SESSION_BEGINS + (wire.variables_frame(variables) if variables else b""))
+                     begins + (wire.variables_frame(variables) if variables else b""))
         except OSError as error:
             raise LeewardError(f"runner {self.held.number}: {error}") from error
         if self.held.leaf.needs_ticks:
@@ -233,6 +244,18 @@ class Lease:
             self._cpu_time = 0.0
         return self._used
 
+    def reap(self, number: int) -> None:
+        """Have the process reap children that the branch *number* has left to it, as soon as no job runs."""
+        self._orphans.add(number)
+        if self.turn is None:
+            self._tell_orphans()
+
+    def _tell_orphans(self) -> None:
+        if self._orphans and not self._ending:
+            with contextlib.suppress(OSError):  # it doesn't read now: later, with others
+                os.write(self.held.job, wire.adopted_frame(self._orphans))
+                self._orphans.clear()
+
     def killed(self, runner: Runner) -> None:
         self._lender.killed(runner)
 
@@ -268,6 +291,7 @@ class Lease:
         outcome = Outcome.INTERNAL if report.result is None else report.result.outcome
         if self._empty or turn.stopped or turn.stray or outcome not in _GOES_ON:
             self._ending = self._ending or ENDS[outcome]
+        self._tell_orphans()
 
     # --- the fast path --------------------------------------------------------
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from leeward._native.loop import Glance, Offer
 from leeward.base.dataclass import replace
 from leeward.base.protocols import Protocol
-from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.run.runner_states import RUNNER, RunnerEvent, RunnerState, after
 from leeward.daemon.run.verdict import Stop, bug
@@ -77,6 +77,7 @@ class Runner:
         self.listening = False
         self.cut = False  # descriptors that the runner sent were lost, because the daemon had no room for them
         self.entrances: tuple[int, ...] = ()
+        self.layers = -1  # of an image's root; a porter that has mounted them gives others
         self.proves: Callable[[], None] = lambda: None
         self.sockstat: Callable[[], tuple[int, int]] = lambda: (-1, 0)
         self.ended_by_watchdog: Stop | None = None
@@ -98,6 +99,8 @@ class Runner:
         self._trust: Callable[[], None] = lambda: None
         self.door: Channel | None = None  # of a kernel's: takes descriptors for branches and snapshots
         self.memory: ZygoteMemory | None = None  # of a kernel's: the memory file that it maps
+        self.adopted: set[int] = set()  # branches that are children of its process, by their numbers in the sandbox
+        self.dumped: Callable[[], None] = nothing  # a process that has written its state may be a child of another's
 
     def lend(self, lent: Lent, trust: Callable[[bytes], None]) -> None:
         """Note that the runner is leased, and what it was lent; `limit` calls *trust* with its certificate."""
@@ -113,10 +116,13 @@ class Runner:
         self.pid = pid
         self.pidfd, self.job, self.reply, self.out, self.err = fds
 
-    def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:
-        """Hand the seccomp listener to the supervisor; keep the others. *scratch* is of the job's tmpfs, or -1."""
+    def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = (), layers: int = -1) -> None:
+        """
+        Hand the seccomp listener to the supervisor; keep the others. *scratch* is of the job's tmpfs, *layers* a detached
+        copy of an image's, or -1.
+        """
         self.scratch = scratch
-        self.entrances = entrances
+        self.entrances, self.layers = entrances, layers
         self.denials.add(listener, self.number, checking=True)
         self.listening = True
         self.locked = True
@@ -339,8 +345,8 @@ class Runner:
 
     def _close_entrances(self) -> None:
         """Close the entrances, while processes live: the last one to close unmounts all, for half a millisecond."""
-        entrances, self.entrances = self.entrances, ()
-        for fd in entrances:
+        entrances, self.entrances, layers, self.layers = self.entrances, (), self.layers, -1
+        for fd in (*entrances, *([layers] if layers >= 0 else [])):
             os.close(fd)
 
 
@@ -417,7 +423,8 @@ class BirthListener:
             try:
                 listener, *more = fds
                 scratch = more.pop() if len(more) > message.entrances else -1
-                runner.listen(listener, scratch, tuple(more))
+                layers = more.pop() if message.layers and more else -1
+                runner.listen(listener, scratch, tuple(more), layers)
             except (LeewardError, OSError) as error:
                 stop_listening(self._reactor, runner)
                 self._failed(runner.number, "seccomp", str(error))

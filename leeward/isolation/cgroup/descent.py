@@ -32,6 +32,7 @@ from leeward.isolation.cgroup.watch import (
     fields_of,
     is_there,
     key_of,
+    numbers_of,
     pending_of,
     process,
     states_of,
@@ -72,14 +73,21 @@ def parent_and_session(pid: int) -> tuple[int, int]:
     return int(fields[_PARENT]), int(fields[_SESSION])
 
 
+def number_inside(pid: int) -> int:
+    """The number that the process has in its own pid namespace; OSError if there is no such process."""
+    with process(pid) as folder:
+        return numbers_of(folder)[-1]
+
+
 def family(init: int, root: Key, spare: Collection[int] = ()) -> dict[Key, bytes]:
     """
     *root*, as numbered in this pid namespace, and the living processes below it, each with its state; not those of
-    *spare*. *root* may have ended; its number is that of its session, too. *init* is the sandbox's.
+    *spare*, which may have adopted some of its session. *root* may have ended; its number is that of its session, too.
+    *init* is the sandbox's.
     """
     found: dict[Key, bytes] = {}
     session, began = root
-    waiting = [(session, True)]
+    waiting = [(session, True), *((pid, False) for pid in spare)]
     try:
         with process(init) as folder:
             waiting += [(pid, False) for pid in children_of(folder, init)]
@@ -88,17 +96,16 @@ def family(init: int, root: Key, spare: Collection[int] = ()) -> dict[Key, bytes
     ours: set[int] = set()
     while waiting:
         pid, is_root = waiting.pop()
-        if pid in spare:
-            continue
         with contextlib.suppress(*GONE), process(pid) as folder:
             fields = fields_of(folder)
-            if int(fields[_START]) != began if is_root else not (
-                    int(fields[_SESSION]) == session or int(fields[_PARENT]) in ours):
-                continue
-            ours.add(pid)
-            state = _state_of(folder, fields)
-            if state not in _DEAD:
-                found[pid, int(fields[_START])] = state
+            if pid not in spare:
+                if int(fields[_START]) != began if is_root else not (
+                        int(fields[_SESSION]) == session or int(fields[_PARENT]) in ours):
+                    continue
+                ours.add(pid)
+                state = _state_of(folder, fields)
+                if state not in _DEAD:
+                    found[pid, int(fields[_START])] = state
             waiting += [(child, False) for child in children_of(folder, pid, int(fields[_THREADS]))]
     return found
 

@@ -312,6 +312,12 @@ def pending_of(folder: int) -> int:
     return functools.reduce(operator.or_, (int(mask, 16) for _, mask in rows), 0)
 
 
+def numbers_of(folder: int) -> list[int]:
+    """A process's numbers in its pid namespaces, from this one on inwards."""
+    return [int(number) for line in _read(folder, "status").splitlines() if line.startswith(b"NSpid:")
+            for number in line.split()[1:]]
+
+
 def children_of(folder: int, pid: int, tasks: int = 1) -> list[int]:
     """The children of all threads of *pid*, which the kernel lists by the thread that forked them."""
     if tasks == 1:

@@ -96,12 +96,12 @@ def test_threads_and_children_are_named() -> None:
         thread.join()
     with subprocess.Popen(["sleep", "1000"]) as child:
         try:
-            assert any(each.startswith(f"{child.pid} 'sleep'") for each in snapshots._children(ended=False))
-            assert not list(snapshots._children(ended=True))
+            assert any(each.startswith(f"{child.pid} 'sleep'") for each in snapshots._named(ended=False))
+            assert not snapshots._named(ended=True)
         finally:
             child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert any(each.startswith(f"{child.pid} ") for each in snapshots._children(ended=True))
+        assert any(each.startswith(f"{child.pid} ") for each in snapshots._named(ended=True))
 
 
 def test_packages_are_those_beside_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,14 +151,29 @@ def test_a_package_with_the_hook_is_offered(monkeypatch: pytest.MonkeyPatch) -> 
     assert snapshots.on_restore is module.on_restore
 
 
-def test_writers_are_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of this process; a copy's memory may have others."""
-    child = os.fork()
-    if not child:
+def test_what_branches_and_writers_leave_is_reaped_and_no_child_of_the_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where this process has adopted it: the writers that it has noted, and what is of the branches' sessions."""
+    alone, own = (subprocess.Popen(["sleep", "1000"], start_new_session=session) for session in (True, False))
+    writer = os.fork()
+    if not writer:
         os._exit(0)
-    monkeypatch.setattr(snapshots, "_left", [(os.getpid(), child), (os.getpid(), 1), (1, child)])
-    snapshots.reap(wait=True)
-    assert not snapshots._left
+    os.waitid(os.P_PID, writer, os.WEXITED | os.WNOWAIT)
+    monkeypatch.setattr(snapshots, "_left", [(os.getpid(), writer), (os.getpid(), 1), (1, own.pid)])
+    try:
+        snapshots.adopt([alone.pid])
+        assert [f"{own.pid} 'sleep'"] == [each for each in snapshots._named(ended=False) if "'sleep'" in each]
+        snapshots.reap()
+        assert not snapshots._left
+        alone.kill()
+        os.waitid(os.P_PID, alone.pid, os.WEXITED | os.WNOWAIT)
+        snapshots.adopt([])
+        with pytest.raises(ChildProcessError):
+            os.waitpid(alone.pid, 0)
+        assert not snapshots._sessions
+    finally:
+        for each in (alone, own):
+            each.kill()
+            each.wait()
 
 
 def test_an_unknown_processor_is_named() -> None:

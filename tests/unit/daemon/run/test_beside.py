@@ -23,10 +23,9 @@ def test_it_has_all_that_a_leaf_has() -> None:
 def test_a_kernel_has_its_group_whenever_it_has_no_branch() -> None:
     """Also after its second branch has ended; while there is one neither of them has it."""
     held: list[object] = ["the group"]
-    kernel, branch = (SimpleNamespace(number=number, host_pid=number, have_group=held.append) for number in (1, 2))
-    of = SimpleNamespace(leave_group=held.pop)
-    family = Family(cast("Any", None), 1)
-    family.join(cast("Any", kernel))
+    kernel, branch = (SimpleNamespace(number=each, host_pid=each, have_group=held.append, group=held) for each in (1, 2))
+    of = SimpleNamespace(leave_group=held.pop, process=kernel, number=1, runner=Mock())
+    family = Family(cast("Any", of))
     for _ in range(2):
         family.share_group(cast("Any", of))
         family.join(cast("Any", branch))

@@ -40,7 +40,7 @@ class Child:
         self.done: list[KernelState | SnapshotFailed] = []
         self.dump = Dump(self.reactor, self._new_file, self.done.append)
         self.door, self.far = Channel.pair()
-        self.dump.begin(SimpleNamespace(door=self.door, memory=None))  # type: ignore[arg-type]  # as far as it is used
+        self.dump.begin(SimpleNamespace(door=self.door, memory=None, dumped=print))  # type: ignore[arg-type]  # as far as it is used
         with socket.socket(fileno=os.dup(self.far.fileno())) as sock:
             _, (self.orders, self.answers), _, _ = socket.recv_fds(sock, 1, 4)
         self.closed = False
@@ -288,7 +288,7 @@ def test_without_descriptors_it_fails_and_leaves_none(monkeypatch: pytest.Monkey
     none = Mock(side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
     monkeypatch.setattr(os if short == "pipe2" else _socket, short, none)
     with pytest.raises(SnapshotFailed, match="too many open files"):
-        dump.begin(SimpleNamespace(door=near, memory=None))  # type: ignore[arg-type]  # as far as it is used
+        dump.begin(SimpleNamespace(door=near, memory=None, dumped=print))  # type: ignore[arg-type]  # as far as it is used
     monkeypatch.undo()
     for each in (near, far):
         each.close()
@@ -303,7 +303,7 @@ def test_what_is_given_up_before_its_turn_is_not_begun() -> None:
     dump = Dump(reactor, lambda _size: memory_file("state"), print)
     dump.give_up()
     with pytest.raises(SnapshotFailed):
-        dump.begin(SimpleNamespace(door=near, memory=None))  # type: ignore[arg-type]  # as far as it is used
+        dump.begin(SimpleNamespace(door=near, memory=None, dumped=print))  # type: ignore[arg-type]  # as far as it is used
     dump.answered("nobody waits for it any more")
     far.socket.setblocking(False)
     with pytest.raises(BlockingIOError):
