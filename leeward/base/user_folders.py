@@ -7,8 +7,8 @@ Source:    XDG Base Directory Specification 0.8: a relative path in these variab
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

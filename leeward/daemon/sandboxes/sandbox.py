@@ -10,6 +10,7 @@ that whoever started one can still ask for its last output and its result.
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -456,6 +457,21 @@ class LiveSandbox:
         if self._place is None:
             raise LeewardError("the sandbox is over")
         return self._place.carry(order, fds, answered, seconds)
+
+    @property
+    def layers(self) -> int:
+        """A detached copy of the layers of its image's root, its runner's; LeewardError if it is over."""
+        if self._place is None:
+            raise LeewardError("the sandbox is over")
+        return self._place.runner.layers
+
+    @layers.setter
+    def layers(self, fd: int) -> None:
+        """Give it another one, in place of the one that was used up."""
+        old = fd
+        if self._place is not None:
+            old, self._place.runner.layers = self._place.runner.layers, fd
+        os.close(old)
 
     def weigh(self, weighed: Callable[[int | LeewardError], None]) -> None:
         """Tell what the sandbox has written to its root on a disk, in bytes. LeewardError as for `carry`."""
