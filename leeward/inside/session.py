@@ -88,12 +88,12 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
         if body.startswith(wire.ADOPTED):
             snapshots.adopt(wire.read_adopted(body))
             continue
-        if body in (wire.BRANCH, wire.AHEAD):
+        if body in (wire.BRANCH, wire.BRANCH_AHEAD):
             snapshots.reap()
-            end = program.End(1) if body == wire.AHEAD and not _is_still(ours) else _branch(doorway, pipes, native)
+            end = program.End(1) if body == wire.BRANCH_AHEAD and not _is_still(ours) else _branch(doorway, pipes, native)
             if end is None:
                 me = os.getpid()
-                if body == wire.AHEAD:
+                if body == wire.BRANCH_AHEAD:
                     _rehearse(pipes, shows=shows)
                 _next(read, job_fd, interrupts)  # the first frame of a session, which holds no job
                 continue

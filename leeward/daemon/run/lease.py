@@ -105,7 +105,7 @@ class AheadTurn(Turn):
     """The same, before a client asks for it."""
 
     def _frame(self) -> Sequence[bytes | memoryview]:
-        return [wire.AHEAD_FRAME]
+        return [wire.BRANCH_AHEAD_FRAME]
 
 
 class TakeTurn(Turn):
