@@ -41,6 +41,7 @@ from typing import Any
 
 import leeward
 from bench.sandboxes import below
+from leeward.base.closing import OwnedFd
 from leeward.wire.requests import Execute, encode_request
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.ours import daemon
@@ -211,14 +212,10 @@ def kill_one(soak: Soak, pid: int) -> None:
     if not found:
         return
     victim = soak.rng.choice(found)
-    with contextlib.suppress(ProcessLookupError):
-        fd = os.pidfd_open(victim)
-        try:
-            if victim in below(pid)[1:]:  # its number wasn't given to another process meanwhile
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
-                soak.counts["killed"] += 1
-        finally:
-            os.close(fd)
+    with contextlib.suppress(ProcessLookupError), OwnedFd(os.pidfd_open(victim)) as fd:
+        if victim in below(pid)[1:]:  # its number wasn't given to another process meanwhile
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+            soak.counts["killed"] += 1
 
 
 # --- what is there ------------------------------------------------------------

@@ -16,23 +16,13 @@ from typing import Any
 
 from bench import counts
 from bench.figures.row import FigureSettings, Row, absolute, compared, in_turn, missing, quotient, spread, times
+from leeward.base.closing import OwnedFd
 from leeward.client.blocking import Client
 from leeward.client.connecting import connect
 from leeward.errors import LeewardError
 from leeward_cli.bench import alternatives, floors, ours
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.figures import rate as as_rate
-from leeward_cli.bench.floors import (
-    CODE,
-    CONFINED,
-    FORK,
-    FOUR_HOPS,
-    PRINTED,
-    THROUGH,
-    CalledSubject,
-    Subject,
-    interpreter,
-)
 from leeward_cli.bench.ours import OURS, armed, burst, daemon, daemon_pid, fresh, good, in_session, rate, sessions
 from leeward_cli.bench.rounds import CALLERS, GAP_S, no_collections, timed
 from leeward_cli.bench.rounds import row as calls_of
@@ -46,29 +36,29 @@ _MONTY = "p50 of a fresh job over that of a new session of monty"
 def measure_fresh(settings: FigureSettings) -> Sequence[Row]:
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(ours.daemon(None))
-        subjects: list[Subject] = [ours.fresh(stack.enter_context(Client(path))),
-                                   stack.enter_context(floors.hops("four", settings.program))]
+        subjects: list[floors.Subject] = [ours.fresh(stack.enter_context(Client(path))),
+                                          stack.enter_context(floors.hops("four", settings.program))]
         if settings.program is not None:
             subjects.append(stack.enter_context(floors.through(settings.program)))
         native = stack.enter_context(ours.from_c(path))
         try:
-            monty: Subject | None = stack.enter_context(alternatives.monty())
+            monty: floors.Subject | None = stack.enter_context(alternatives.monty())
             why = ""
         except alternatives.Missing as reason:
             monty, why = None, str(reason)
         subjects += [each for each in (native, monty) if each is not None]
         found = in_turn(subjects, settings.rounds, 20)
 
-    rows = [compared("p50 of a fresh job, 5 ms idle between calls, over four hops", found, OURS, FOUR_HOPS, 1.5,
+    rows = [compared("p50 of a fresh job, 5 ms idle between calls, over four hops", found, OURS, floors.FOUR_HOPS, 1.5,
                      note="called from Python")]
     if native is not None:
-        rows.append(compared("the same, called from C", found, native.name, FOUR_HOPS, 1.5))
+        rows.append(compared("the same, called from C", found, native.name, floors.FOUR_HOPS, 1.5))
     if settings.program is not None:
-        rows += [compared(f"p50 of a fresh job over {THROUGH}", found, OURS, THROUGH, None),
-                 compared("that floor over four hops", found, THROUGH, FOUR_HOPS, None)]
+        rows += [compared(f"p50 of a fresh job over {floors.THROUGH}", found, OURS, floors.THROUGH, None),
+                 compared("that floor over four hops", found, floors.THROUGH, floors.FOUR_HOPS, None)]
     rows.append(missing(_MONTY, 0.5, why) if monty is None else compared(_MONTY, found, OURS, monty.name, 0.5))
     calls = [each for some in found[OURS] for each in some]
-    own, floor = times(OURS, found[OURS], GAP_S), times(FOUR_HOPS, found[FOUR_HOPS], GAP_S)
+    own, floor = times(OURS, found[OURS], GAP_S), times(floors.FOUR_HOPS, found[floors.FOUR_HOPS], GAP_S)
     rows.append(Row("p99 of a fresh job over its p50", round(percentile(calls, 99) / percentile(calls, 50), 2), "x", 4,
                     measured=[own, floor], note=f"the floor's own is {floor['p99'] / floor['p50']:.1f} x"))
     return rows
@@ -100,13 +90,13 @@ def measure_rates(settings: FigureSettings) -> Sequence[Row]:
         fork, confined = stack.enter_context(floors.fork()), stack.enter_context(floors.confined())
         bursts: dict[str, tuple[int, Callable[[], float]]] = {
             OURS: (200, lambda: timed(lambda: rate(path, CALLERS, 200))),
-            FORK: (200, lambda: timed(lambda: fork.rate(CALLERS, 200))),
+            floors.FORK: (200, lambda: timed(lambda: fork.rate(CALLERS, 200))),
         }
         try:
             confined.call()
-            bursts[CONFINED] = 200, lambda: timed(lambda: confined.rate(CALLERS, 200))
+            bursts[floors.CONFINED] = 200, lambda: timed(lambda: confined.rate(CALLERS, 200))
         except LeewardError as reason:  # no namespaces for this user, say
-            why[CONFINED] = str(reason)
+            why[floors.CONFINED] = str(reason)
         try:
             bwrap = stack.enter_context(alternatives.bubblewrap())
             bursts["bwrap"] = 24, lambda: timed(lambda: bwrap.rate(CALLERS, 24))
@@ -134,9 +124,9 @@ def measure_rates(settings: FigureSettings) -> Sequence[Row]:
     return [
         Row("fresh jobs a second, 8 callers", round(percentile(rates[OURS], 50)), "jobs/s", 1000, False,
             note="the bar is for two processors; the floor is a fork on request into namespaces, behind a filter, below"),
-        row("a fork on request without isolation", FORK, 0.6),
-        row("a fork on request into namespaces, behind a filter", CONFINED, None),
-        row("one without isolation", FORK, None, over=CONFINED),
+        row("a fork on request without isolation", floors.FORK, 0.6),
+        row("a fork on request into namespaces, behind a filter", floors.CONFINED, None),
+        row("one without isolation", floors.FORK, None, over=floors.CONFINED),
         row("bubblewrap + python3 -I -S -c", "bwrap", 6),
         row("sandlock's fork()", "sandlock", 1.5, "100 clones by one call, and their output read; no namespaces"),
     ]
@@ -144,13 +134,13 @@ def measure_rates(settings: FigureSettings) -> Sequence[Row]:
 
 def clones(count: int) -> float:
     """The seconds that *count* of sandlock's clones take; alternatives.Missing if it doesn't work here."""
-    given = json.dumps([alternatives.readable(), CODE, count])
+    given = json.dumps([alternatives.readable(), floors.CODE, count])
     got = subprocess.run([sys.executable, "-c", _CLONES, given], capture_output=True, text=True, check=False,
                          stdin=subprocess.DEVNULL)
     if got.returncode:
         raise alternatives.Missing("sandlock: " + (got.stderr.strip().splitlines() or ["it ended without a word"])[-1])
     seconds, printed = json.loads(got.stdout.splitlines()[-1])
-    if printed != PRINTED.decode() * count:
+    if printed != floors.PRINTED.decode() * count:
         raise LeewardError(f"bench: {count} clones of sandlock printed {printed[:80]!r}")
     return float(seconds)
 
@@ -172,7 +162,7 @@ def measure_throughput(settings: FigureSettings) -> Sequence[Row]:
         with Client(path) as client:
             def opened() -> None:
                 with client.session() as session:
-                    good(session.execute(CODE))
+                    good(session.execute(floors.CODE))
 
             rows = [_p50("p50 of a fresh job, one caller without a pause", fresh(client).call, settings),
                     _p50("opening a session and one job in it, one caller without a pause", opened, settings)]
@@ -236,7 +226,7 @@ def _one(settings: FigureSettings) -> Sequence[Row]:
         client = stack.enter_context(Client(path))
         ours = in_session(stack.enter_context(client.session()))
         hops = stack.enter_context(floors.hops("four", settings.program))
-        subjects: list[Subject] = [ours, hops]
+        subjects: list[floors.Subject] = [ours, hops]
         if settings.program is not None:
             subjects.append(stack.enter_context(floors.through(settings.program)))
         found = in_turn(subjects, settings.rounds, 20)
@@ -245,7 +235,7 @@ def _one(settings: FigureSettings) -> Sequence[Row]:
         Row(f"p50 in a session, over {_TIMES:g} x four hops and {_OWN_S * 1e6:g} us",
             quotient([percentile(some, 50) for some in found[ours.name]], allowed), "x", 1,
             measured=[times(each.name, found[each.name], GAP_S) for each in (ours, hops)]),
-        *(compared(f"p50 in a session over {THROUGH}", found, ours.name, THROUGH, None) for _ in subjects[2:]),
+        *(compared(f"p50 in a session over {floors.THROUGH}", found, ours.name, floors.THROUGH, None) for _ in subjects[2:]),
     ]
 
 
@@ -346,7 +336,7 @@ def measure_denied(settings: FigureSettings) -> Sequence[Row]:
 
 
 def _bare(program: str) -> bytes:
-    got = subprocess.run([program, "denied", interpreter(), "-I", "-S", "-c", _ASK], capture_output=True, check=False,
+    got = subprocess.run([program, "denied", floors.interpreter(), "-I", "-S", "-c", _ASK], capture_output=True, check=False,
                          stdin=subprocess.DEVNULL)
     if got.returncode:
         raise LeewardError(f"bench: the bare supervisor failed: {got.stderr[:200]!r}")
@@ -379,12 +369,9 @@ for _ in range({_SIZE // _PIECE}):
 def alone() -> None:
     """Write as much as the job into a memory file of one process's own."""
     piece = bytes(_PIECE)
-    fd = os.memfd_create("alone")
-    try:
+    with OwnedFd(os.memfd_create("alone")) as fd:
         for _ in range(_SIZE // _PIECE):
             os.write(fd, piece)
-    finally:
-        os.close(fd)
 
 
 def measure_output(settings: FigureSettings) -> Sequence[Row]:
@@ -397,8 +384,8 @@ def measure_output(settings: FigureSettings) -> Sequence[Row]:
             if len(view) != _SIZE or view[-1]:
                 raise LeewardError(f"bench: {len(view)} bytes came of {_SIZE}")
 
-        ours = CalledSubject("leeward, 64 MiB mapped", mapped)
-        subjects: list[Subject] = [ours, CalledSubject("write of 64 MiB into a memory file", alone)]
+        ours = floors.CalledSubject("leeward, 64 MiB mapped", mapped)
+        subjects: list[floors.Subject] = [ours, floors.CalledSubject("write of 64 MiB into a memory file", alone)]
         if settings.program is not None:
             subjects.append(stack.enter_context(floors.pour(settings.program, _SIZE)))
         found = in_turn(subjects, settings.some(20), 1, _GAP_S)

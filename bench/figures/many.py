@@ -181,9 +181,9 @@ def _verdicts() -> Sequence[Row]:
         for load in (0, verdicts.LOAD):
             with verdicts.loaded(load):
                 tally = verdicts.run(client, _VERDICTS)
+            told = (f"{tally.count} programs in {tally.seconds:.0f} s", *map(": ".join, tally.wrong))
             rows.append(Row(f"right verdicts beside {load} programs that never stop for each processor",
-                            round(100 * tally.part, 2), "%", 100 * verdicts.BAR, at_most=False,
-                            note=f"{tally.count} programs in {tally.seconds:.0f} s"))
+                            round(100 * tally.part, 2), "%", 100 * verdicts.BAR, at_most=False, note="; ".join(told)))
     return rows
 
 

@@ -211,7 +211,7 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
                 _by_its_client(server, path, settings.some(40)),
                 *_rates(server, path, settings.some(5)), *_beside_its_own(server, settings.some(5)),
                 _beside(server, settings.some(10), "programs"), _beside_lists(server, settings.some(10)),
-                _beside_idle(server)]
+                _idle(path)]
 
 
 def _spending(server: _Server, work: Callable[[], None], spent_: list[float]) -> Callable[[], None]:
@@ -364,6 +364,11 @@ def _beside(server: _Server, turns: int, what: str, callers: int = _FLOOD,
     return Row(words, ratio(beside, alone), "x", 2.0, measured=[times("beside", beside), times("alone", alone)])
 
 
+def _idle(path: str) -> Row:
+    with _serving(path) as server:  # which has no memory to use again, as one that floods have made grow
+        return _beside_idle(server)
+
+
 def _beside_idle(server: _Server) -> Row:
     def resident() -> int:
         with open(f"/proc/{server.pid}/statm", encoding="ascii") as file:
@@ -371,7 +376,9 @@ def _beside_idle(server: _Server) -> Row:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    before, idle = resident(), list[_Served]()
+    idle = [server.connection()]
+    idle[0].ask("GET", "/sandboxes")
+    before = resident()
     try:
         for _ in range(_IDLE):
             idle.append(server.connection())

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench.figures.row import FigureSettings, Row, absolute, compared, missing, spread
+from leeward.base.closing import OwnedFd
 from leeward.client.blocking import Client
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
@@ -41,8 +42,7 @@ def _forked(memory: mmap.mmap) -> tuple[float, float]:
     What no snapshot of so much memory can do without, to compare it with on a busy machine: seconds of making as many small
     pages of a memory file, and of a fork that writes them.
     """
-    file = os.memfd_create("floor")
-    try:
+    with OwnedFd(os.memfd_create("floor")) as file:
         begin = time.perf_counter()
         os.posix_fallocate(file, 0, len(memory))
         made = time.perf_counter()
@@ -51,8 +51,6 @@ def _forked(memory: mmap.mmap) -> tuple[float, float]:
             os._exit(0)
         os.waitpid(child, 0)
         return made - begin, time.perf_counter() - made
-    finally:
-        os.close(file)
 
 
 def _files(settings: FigureSettings) -> Sequence[Row]:

@@ -25,6 +25,7 @@ from leeward.apps.agents.running import sandboxes_of
 from leeward.apps.agents.settings import AgentSettings, merged_settings
 from leeward.apps.agents.settings_paths import USER_FILE, config_home, state_home
 from leeward.apps.agents.written import home_path, writable_by_agents
+from leeward.base.closing import OwnedFd
 from leeward.client.sandbox import Sandbox
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest, DaemonError, LeewardError
@@ -140,13 +141,9 @@ def stop(socket: str | None, names: tuple[str, ...]) -> int:
 
 def _signal(running: InstanceRegistry, found: Instance) -> None:
     """Send SIGTERM to the process of *found*. The pid can't be reused as long as that process holds the instance's lock."""
-    with suppress(ProcessLookupError):
-        process = os.pidfd_open(found.pid)
-        try:
-            if any(one == found for one in running.running()):
-                signal.pidfd_send_signal(process, signal.SIGTERM)
-        finally:
-            os.close(process)
+    with suppress(ProcessLookupError), OwnedFd(os.pidfd_open(found.pid)) as process:
+        if any(one == found for one in running.running()):
+            signal.pidfd_send_signal(process, signal.SIGTERM)
 
 
 @agent.command()

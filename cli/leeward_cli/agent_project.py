@@ -12,6 +12,7 @@ from leeward.apps.agents.hiding import rules_of
 from leeward.apps.agents.project_tree import HidingPlan, hiding_plan
 from leeward.apps.agents.settings import AgentSettings, load_settings
 from leeward.apps.agents.settings_paths import config_home, state_home
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
 from leeward.client.host_paths import open_own
 from leeward.errors import BadRequest
@@ -28,14 +29,11 @@ def opened(path: str) -> Iterator[tuple[str, int]]:
     link.
     """
     try:
-        named = open_own(path)
-        try:
+        with OwnedFd(open_own(path)) as named:
             fd = os.open(f"/proc/self/fd/{named}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        finally:
-            os.close(named)
     except OSError as error:
         raise BadRequest(f"{path!a:.200} is not a folder: {os.strerror(error.errno or 0).lower()}") from None
-    try:
+    with OwnedFd(fd):
         try:
             project = os.readlink(f"/proc/self/fd/{fd}")
             project.encode()
@@ -45,8 +43,6 @@ def opened(path: str) -> Iterator[tuple[str, int]]:
             raise BadRequest(f"{path!a:.200} can't be used: its path isn't UTF-8, in which the daemon"
                              " is told paths; rename that folder, or mount it elsewhere") from None
         yield project, fd
-    finally:
-        os.close(fd)
 
 
 def settings_of(fd: int, project: str, trusted: bool, definition: AgentDefinition | None = None) -> AgentSettings:

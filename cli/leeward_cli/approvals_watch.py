@@ -29,7 +29,7 @@ from leeward.apps.approvals.durations import age_text
 from leeward.apps.approvals.operator_connection import ApprovalsAway, OperatorConnection
 from leeward.errors import LeewardError
 from leeward_cli.screen import alternate_screen, draw
-from leeward_cli.terminal_rows import plain
+from leeward_cli.terminal_rows import plain, second
 
 _RED, _GREEN, _CYAN, _YELLOW, _BOLD, _OFF = ("\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[33m", "\x1b[1m", "\x1b[0m")
 
@@ -81,7 +81,7 @@ def _all(request: Mapping[str, Any], detail: Mapping[str, Any]) -> Iterator[tupl
     for name in ("sandbox", "asker", "reason", "decided_by", "rule", "note", "digest"):
         if request.get(name):
             yield "", f"{name:11} {request[name]}"
-    yield "", f"{'asked':11} {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(request['created']))}"
+    yield "", f"{'asked':11} {second(request['created'])}"
     metadata = request.get("metadata") or {}
     remarks = metadata.get("remarks") if isinstance(metadata, Mapping) else None
     for remark in remarks if isinstance(remarks, list) else ():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +21,7 @@ from leeward.apps.audit.record_lines import ReadLine
 from leeward.errors import BadRequest, quoted
 from leeward_cli.click_options import JSON_LINES, CommandGroup
 from leeward_cli.sandbox_names import asked_id
-from leeward_cli.terminal_rows import plain
+from leeward_cli.terminal_rows import plain, second
 
 _FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; else leeward/audit of the state folder.")
 
@@ -120,6 +119,6 @@ def text_of(line: ReadLine) -> str:
 
 def _when(seconds: Any) -> str:
     try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(seconds)))
+        return second(float(seconds))
     except (TypeError, ValueError, OverflowError, OSError):
         return "without a time"

@@ -74,7 +74,9 @@ def socket_option(about: str = options.SOCKET.help) -> Callable[[Callable[..., A
 
 SOCKET = socket_option()
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+JSON_ALL = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 JSON_LINES = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
 FOLLOW = click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
 TERMINAL = click.option("--terminal/--no-terminal", default=None,
                         help="Give COMMAND a terminal.  [default: if standard input and output are terminals]")

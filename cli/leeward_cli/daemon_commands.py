@@ -8,6 +8,7 @@ sent by a pidfd that was opened while the process was known to answer.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -48,15 +49,12 @@ class Running:
 
     def __init__(self, socket: str) -> None:
         self.socket = socket
-        line = Line(socket)
-        try:
+        with contextlib.closing(Line(socket)) as line:
             reply = line.ask("status", {}, time.monotonic() + ANSWER_S)
             self.status: dict[str, Any] = dict(reply.ok or {})
             self.pid = line.pid
             self.process = pidfd_of(line.pid)
             line.ask("ping", {}, time.monotonic() + ANSWER_S)  # the answer shows that the pidfd is that process's
-        finally:
-            line.close()
         self.unit = unit_of(_text(f"/proc/{self.pid}/cgroup")) if self.pid else ""
         self.arguments = arguments_of(_text(f"/proc/{self.pid}/cmdline")) if self.pid else None
 
@@ -303,13 +301,10 @@ def daemon_reload(socket: str | None) -> int:
     The exit status is 1 if it refuses the configuration: then the old one stays in force.
     """
     socket = client_socket(socket)
-    daemon = Running(socket)
-    try:
+    with contextlib.closing(Running(socket)) as daemon:
         background = daemon.arguments is not None and not daemon.unit
         end = _size(log_file(socket)) if background else 0
         daemon.signal(signal.SIGHUP)
-    finally:
-        daemon.close()
     refused = _refused(socket, daemon.status.get("reloads"))
     if refused is None:
         complain(f"daemon {daemon.pid} doesn't say whether it has read its configuration: {daemon.log}")

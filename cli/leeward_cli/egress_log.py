@@ -7,7 +7,6 @@ Trust:     none in the names and other texts of a row, which jobs choose: they a
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from leeward.client.daemon_rows import decisions, subject_of, target
 from leeward.errors import BadRequest, quoted
 from leeward.spec.sizes import size_text
 from leeward_cli.messages import complain
-from leeward_cli.terminal_rows import matches, plain
+from leeward_cli.terminal_rows import matches, plain, second
 from leeward_cli.terminal_rows import show as show_rows
 
 #: The greatest number of rows of one job that `leeward explain` shows.
@@ -24,13 +23,12 @@ _MOST_EXPLAINED = 20
 
 
 def line(row: Mapping[str, Any]) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
     more = [f"({row['address']})"] if row["name"] and row["address"] else []
     more += [f"rule {row['rule']!r}"] if row["rule"] else []
     if row["verdict"] == "closed":
         more.append(f"sent {size_text(row['sent'])}, received {size_text(row['received'])}")
     more += [row["reason"]] if row["reason"] else []
-    return "  ".join((when, subject_of(row), f"{row['verdict']:7}", target(row), *more))
+    return "  ".join((second(row["time"]), subject_of(row), f"{row['verdict']:7}", target(row), *more))
 
 
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from leeward.base.closing import on_failure
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest
 from leeward.spec.paths import SYSTEM_FILE, USER_FILE
@@ -224,7 +225,7 @@ def write(path: str, index: PackageIndex) -> None:
     text = with_policy(old, index)
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     fd, made = tempfile.mkstemp(prefix=".leeward-", suffix=".toml", dir=os.path.dirname(path))
-    try:
+    with on_failure(os.unlink, made):
         with open(fd, "w", encoding="utf-8") as file:
             file.write(text)
             os.fchmod(file.fileno(), os.stat(path).st_mode & 0o777 if old else 0o644)
@@ -232,6 +233,3 @@ def write(path: str, index: PackageIndex) -> None:
             os.fsync(file.fileno())
         load(made, environ={}, system_file=os.devnull if os.geteuid() else "/nonexistent")
         os.replace(made, path)
-    except BaseException:
-        os.unlink(made)
-        raise

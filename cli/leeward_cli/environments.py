@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -16,22 +17,15 @@ from leeward.client.packages import wanted_packages
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest, LeewardError
 from leeward.spec.stored import Named, default_folder, unencrypted_host
-from leeward_cli.click_options import CommandGroup, socket_option
+from leeward_cli.click_options import CONFIG, JSON_ALL, CommandGroup, socket_option
 from leeward_cli.messages import EscapedStream, complain
 from leeward_cli.progress import Progress, amount
-from leeward_cli.terminal_rows import fields
-
-_CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+from leeward_cli.terminal_rows import fields, mebibytes, stored
 
 
 @click.group("env", cls=CommandGroup)
 def env() -> None:
     """Make environments: interpreters with packages, for --environment of jobs and sandboxes."""
-
-
-def _size(count: int) -> str:
-    return f"{count / (1 << 20):.1f} MiB"
 
 
 def _open(config_file: str | None) -> tuple[Environments, Any]:
@@ -59,7 +53,7 @@ def _open(config_file: str | None) -> tuple[Environments, Any]:
 @click.option("--max", "most", type=click.IntRange(1, 256), default=4, show_default=True, help="Workers at most.")
 @click.option("-t", "--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds for pip.")
 @socket_option("The socket of the daemon in whose sandbox pip runs.")
-@_CONFIG
+@CONFIG
 def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egress: str, index_url: str,
            trusted: tuple[str, ...], folders: tuple[str, ...], allow_source: bool, python: str,
            preload: tuple[str, ...], least: int, most: int, timeout: float, socket: str | None,
@@ -89,16 +83,14 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
                          " --egress names a policy by which it reaches one (docs/environments.md), --find-links a folder"
                          " of this host")
     started, sizes = time.monotonic(), [0]
-    stderr = EscapedStream(sys.stderr.fileno(), raw=False)  # a package's build can write anything
-    try:
-        with Progress(f"installing {name}", lambda: amount(sizes[-1], 0, time.monotonic() - started)) as line:
-            manifest, new = made.create(
-                name, recipe, source, lambda built: Named(built, preload, least, max(least, most)),
-                lambda data: line.above(stderr.write, data), sizes.append)
-    finally:
-        stderr.close()
+    # Escaped: a package's build can write anything.
+    with (contextlib.closing(EscapedStream(sys.stderr.fileno(), raw=False)) as stderr,
+          Progress(f"installing {name}", lambda: amount(sizes[-1], 0, time.monotonic() - started)) as line):
+        manifest, new = made.create(
+            name, recipe, source, lambda built: Named(built, preload, least, max(least, most)),
+            lambda data: line.above(stderr.write, data), sizes.append)
     spent = f", made in {time.monotonic() - started:.1f} s" if new else ", which was there already"
-    click.echo(f"{name}: {len(manifest.packages)} packages, {_size(manifest.size)}{spent}")
+    click.echo(f"{name}: {len(manifest.packages)} packages, {mebibytes(manifest.size)}{spent}")
     return 0
 
 
@@ -145,7 +137,7 @@ def setup(index_url: str, named: str | None, show: bool) -> int:
 @env.command("ensure")
 @click.argument("requirements", nargs=-1, metavar="REQUIREMENT...", required=True)
 @socket_option("The socket of the daemon that serves the environment.")
-@_JSON
+@JSON_ALL
 def ensure(requirements: tuple[str, ...], socket: str | None, as_json: bool) -> int:
     """
     Print the name of an environment with REQUIREMENTs. If the daemon has none, it is made.
@@ -166,8 +158,8 @@ def ensure(requirements: tuple[str, ...], socket: str | None, as_json: bool) -> 
 
 
 @env.command("list")
-@_CONFIG
-@_JSON
+@CONFIG
+@JSON_ALL
 def list_(config_file: str | None, as_json: bool) -> int:
     """List the environments: name, packages, size and time of making."""
     made, config = _open(config_file)
@@ -182,19 +174,17 @@ def list_(config_file: str | None, as_json: bool) -> int:
         return 0
     if not rows and not config.environments:
         complain("there is no environment; `leeward env create` makes one")
-    width = max([len(row["name"]) for row in rows] + [4])
-    for row in rows:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])) if row["created"] else "unusable"
-        click.echo(f"{row['name']:<{width}}  {row['packages']:>4} packages  {_size(row['size']):>9}  {when}")
-    for name in config.environments:
-        click.echo(f"{name:<{width}}  by the configuration: {config.environments[name].path or 'no packages'}")
+    width = max([4, *(len(row["name"]) for row in rows)])
+    click.echo("".join(f"{each}\n" for each in (*stored(rows, "packages"), *(
+        f"{name:<{width}}  by the configuration: {one.path or 'no packages'}"
+        for name, one in config.environments.items()))), nl=False)
     return 0
 
 
 @env.command("show")
 @click.argument("name")
-@_CONFIG
-@_JSON
+@CONFIG
+@JSON_ALL
 def show(name: str, config_file: str | None, as_json: bool) -> int:
     """Show the requirements and the packages of the environment NAME."""
     made, _ = _open(config_file)
@@ -216,7 +206,7 @@ def show(name: str, config_file: str | None, as_json: bool) -> int:
 
 @env.command("remove")
 @click.argument("name")
-@_CONFIG
+@CONFIG
 def remove(name: str, config_file: str | None) -> int:
     """Remove NAME. Its environment is removed by `prune`, if no other name stands for it."""
     _open(config_file)[0].remove(name)
@@ -224,7 +214,7 @@ def remove(name: str, config_file: str | None) -> int:
 
 
 @env.command("prune")
-@_CONFIG
+@CONFIG
 def prune(config_file: str | None) -> int:
     """Remove environments without a name, and those that were never finished."""
     gone, busy = _open(config_file)[0].prune()

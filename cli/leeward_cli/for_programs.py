@@ -22,6 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.client.mounts import WORKDIR, Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError, LeewardError, RequestRejected
@@ -127,11 +128,8 @@ class _Stay:
             self._guard = FolderGuard(self._options["mounts"][0].source)
         names = () if self._guard is None else self._guard.names
         box = Sandbox(socket=self._socket, protect=[posixpath.join(WORKDIR, name) for name in names], **self._options)
-        try:
+        with on_failure(box.close):
             opened = box.id
-        except BaseException:
-            box.close()
-            raise
         self._box = box
         return {"sandbox": opened,
                 "made": [name for name in names if self._guard is not None and not self._guard.shown([name])]}
@@ -149,11 +147,8 @@ class _Stay:
         """WorkdirIoError if the file *path* can't be written, because programs on the host would run it at once."""
         from leeward.client.workdir_files import WorkdirFiles  # as FolderGuard
 
-        folder = self._folder()
-        try:
+        with OwnedFd(self._folder()) as folder:
             WorkdirFiles(folder, True, () if self._guard is None else self._guard.names).check_obeyed(path)
-        finally:
-            os.close(folder)
         return {}
 
     def put_away(self) -> dict[str, Any]:

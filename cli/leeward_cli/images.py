@@ -19,24 +19,17 @@ from leeward.daemon.config_sources import load
 from leeward.errors import LeewardError, quoted
 from leeward.spec.images import Image, name_path
 from leeward.spec.stored import default_folder
-from leeward_cli.click_options import JSON_LINES, SOCKET, CommandGroup
+from leeward_cli.click_options import CONFIG, JSON_ALL, JSON_LINES, SOCKET, CommandGroup
 from leeward_cli.messages import complain
 from leeward_cli.overlays import line, row_of
 from leeward_cli.progress import Progress, amount
 from leeward_cli.sandbox_command import attached
-from leeward_cli.terminal_rows import fields
-
-_CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+from leeward_cli.terminal_rows import fields, mebibytes, stored
 
 
 @click.group("image", cls=CommandGroup)
 def image() -> None:
     """Keep images: root file systems for --image of sandboxes."""
-
-
-def _size(count: int) -> str:
-    return f"{count / (1 << 20):.1f} MiB"
 
 
 def _open(config_file: str | None) -> Images:
@@ -49,7 +42,7 @@ def _open(config_file: str | None) -> Images:
 @click.argument("source", metavar="FILE|FOLDER", type=click.Path(exists=True))
 @click.option("--name", required=True, help="The image's name.")
 @click.option("--tag", default="", help="The image to take from an archive that holds several.")
-@_CONFIG
+@CONFIG
 def import_(source: str, name: str, tag: str, config_file: str | None) -> int:
     """
     Import an image: an OCI layout or its archive, an archive of `docker save`, a tar of a root, or a folder with one.
@@ -67,7 +60,7 @@ def import_(source: str, name: str, tag: str, config_file: str | None) -> int:
 @click.argument("ref", metavar="REF")
 @click.option("--name", default="", help="The image's name; else the last part of the repository's.")
 @click.option("--mirror", metavar="URL", default="", help="Ask this registry instead, a pull-through cache.")
-@_CONFIG
+@CONFIG
 def pull(ref: str, name: str, mirror: str, config_file: str | None) -> int:
     """
     Pull the image REF from its registry: [HOST[:PORT]/]REPOSITORY[:TAG][@sha256:DIGEST], as docker reads it.
@@ -84,7 +77,7 @@ def pull(ref: str, name: str, mirror: str, config_file: str | None) -> int:
 @click.argument("sandbox", metavar="ID")
 @SOCKET
 @JSON_LINES
-@_CONFIG
+@CONFIG
 def diff(sandbox: str, socket: str | None, as_json: bool, config_file: str | None) -> int:
     """Show what a live sandbox has changed of its image's root, as `leeward diff` shows it for a folder."""
     store = _open(config_file)
@@ -99,7 +92,7 @@ def diff(sandbox: str, socket: str | None, as_json: bool, config_file: str | Non
 @click.argument("sandbox", metavar="ID")
 @click.argument("name")
 @SOCKET
-@_CONFIG
+@CONFIG
 def commit(sandbox: str, name: str, socket: str | None, config_file: str | None) -> int:
     """
     Make the image NAME of a live sandbox's image and what the sandbox has changed of its root, as one more layer.
@@ -127,12 +120,13 @@ def _add(store: Images, name: str, finding: AbstractContextManager[FoundImage], 
 
 def _tell(store: Images, name: str, made: Image, left: Mapping[str, int], began: float) -> None:
     told = "".join(f", without {number} {what}" for what, number in sorted(left.items()))
-    click.echo(f"{name}: {len(made.layers)} layers, {_size(store.size_of(made))}, in {time.monotonic() - began:.1f} s{told}")
+    click.echo(f"{name}: {len(made.layers)} layers, {mebibytes(store.size_of(made))}, in {time.monotonic() - began:.1f} s"
+               + told)
 
 
 @image.command("list")
-@_CONFIG
-@_JSON
+@CONFIG
+@JSON_ALL
 def list_(config_file: str | None, as_json: bool) -> int:
     """List the images: name, layers, size and time of import."""
     store = _open(config_file)
@@ -145,17 +139,14 @@ def list_(config_file: str | None, as_json: bool) -> int:
         return 0
     if not rows:
         complain("there is no image; `leeward image pull` and `import` make some")
-    width = max([len(row["name"]) for row in rows] + [4])
-    for row in rows:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])) if row["created"] else "unusable"
-        click.echo(f"{row['name']:<{width}}  {row['layers']:>3} layers  {_size(row['size']):>10}  {when}")
+    click.echo("".join(f"{each}\n" for each in stored(rows, "layers")), nl=False)
     return 0
 
 
 @image.command("show")
 @click.argument("name")
-@_CONFIG
-@_JSON
+@CONFIG
+@JSON_ALL
 def show(name: str, config_file: str | None, as_json: bool) -> int:
     """Show the layers of the image NAME, and how its programs are started."""
     store = _open(config_file)
@@ -174,7 +165,7 @@ def show(name: str, config_file: str | None, as_json: bool) -> int:
 
 @image.command("remove")
 @click.argument("name")
-@_CONFIG
+@CONFIG
 def remove(name: str, config_file: str | None) -> int:
     """Remove NAME. Its layers are removed by `prune`, if no other image has them."""
     _open(config_file).remove(name)
@@ -182,19 +173,19 @@ def remove(name: str, config_file: str | None) -> int:
 
 
 @image.command("prune")
-@_CONFIG
+@CONFIG
 def prune(config_file: str | None) -> int:
     """Remove images without a name, their layers, and what was never finished."""
     gone, size, busy = _open(config_file).prune()
     stay = f", {busy} stay: a daemon has used them since it started" if busy else ""
-    click.echo(f"{gone} layers removed, {_size(size)}{stay}")
+    click.echo(f"{gone} layers removed, {mebibytes(size)}{stay}")
     return 0
 
 
 @image.command("export")
 @click.argument("name")
 @click.argument("file", type=click.Path(exists=False))
-@_CONFIG
+@CONFIG
 def export(name: str, file: str, config_file: str | None) -> int:
     """Write the image NAME to the new FILE, as an archive of an OCI layout. All files in it belong to root."""
     began = time.monotonic()

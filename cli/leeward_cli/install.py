@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import shutil
 import stat
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import leeward
 import leeward_cli
+from leeward.base.user_folders import user_folder
 from leeward.client import autostart
 from leeward.errors import BadRequest, Unsupported, quoted
 from leeward.spec.paths import client_socket
@@ -37,8 +37,7 @@ class Place:
         self.live = root == "/"
         self.root = Path(root)
         if user and self.live:
-            home = os.environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
-            self.folder = Path(os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"), "systemd/user")
+            self.folder = Path(user_folder(os.environ, "CONFIG", "systemd/user"))
         else:
             self.folder = self.root / (os.path.join(os.environ.get("HOME", "/").lstrip("/"), USER_FOLDER) if user
                                        else SYSTEM_FOLDER)

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
+from leeward.base.closing import OwnedFd
 from leeward.client.host_paths import end_sparse, open_folder, write_sparse
 from leeward.errors import quoted
 from leeward.wire.fields import MAX_FILE_COUNT, MAX_FILES
@@ -85,7 +86,7 @@ def _plain_files(host: str, inside: str, word: str) -> Iterator[tuple[str, int, 
 
 def _in_folder(path: str, fd: int, name: str) -> Iterator[tuple[str, int, str]]:
     """The same of the files in the folder *fd*, a descriptor, which is closed."""
-    try:
+    with OwnedFd(fd):
         for each in sorted(os.listdir(fd)):
             mode = os.stat(each, dir_fd=fd, follow_symlinks=False).st_mode
             below, inside = os.path.join(path, each), os.path.normpath(os.path.join(name, each))
@@ -93,8 +94,6 @@ def _in_folder(path: str, fd: int, name: str) -> Iterator[tuple[str, int, str]]:
                 yield below, os.open(each, _FILE | os.O_NOFOLLOW, dir_fd=fd), inside
             elif stat.S_ISDIR(mode):
                 yield from _in_folder(below, os.open(each, _FILE | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=fd), inside)
-    finally:
-        os.close(fd)
 
 
 def _content(file: IO[bytes], word: str, room: int) -> bytes:
@@ -115,7 +114,7 @@ def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> 
     """
     top = open_folder(into, make=True)
     left = []
-    try:
+    with OwnedFd(top):
         for name, content in files.items():
             try:
                 _write(top, name, content, replace)
@@ -123,8 +122,6 @@ def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> 
                 left.append(f"{quoted(name)} is there already and stays as it is; --into FOLDER replaces files")
             except OSError as error:
                 left.append(f"{quoted(name)} was not written: {(error.strerror or str(error)).lower()}")
-    finally:
-        os.close(top)
     return left
 
 
@@ -142,7 +139,7 @@ def _write(top: int, name: str, content: bytes | memoryview, replace: bool) -> N
         raise OSError(errno.EINVAL, "not a relative name")
     parent = _parent(top, folders)
     made = f".leeward-{os.urandom(8).hex()}" if replace else last
-    try:
+    with OwnedFd(parent):
         fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=parent)
         try:
             with os.fdopen(fd, "wb", buffering=0):
@@ -154,8 +151,6 @@ def _write(top: int, name: str, content: bytes | memoryview, replace: bool) -> N
         except BaseException:
             os.unlink(made, dir_fd=parent)
             raise
-    finally:
-        os.close(parent)
 
 
 def _must_be_plain(parent: int, name: str) -> None:

@@ -7,7 +7,6 @@ Trust:     none in titles and in names of refused calls: they are shown escaped.
 from __future__ import annotations
 
 import difflib
-import time
 from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
@@ -26,7 +25,7 @@ from leeward.wire.sandbox_ids import ID_LENGTH
 from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET
 from leeward_cli.egress_log import explained
 from leeward_cli.sandbox_names import asked_id, is_id
-from leeward_cli.terminal_rows import matches, plain
+from leeward_cli.terminal_rows import matches, plain, second
 from leeward_cli.terminal_rows import show as show_rows
 
 _CEILING = "up to the ceiling of the daemon's configuration (`leeward daemon run --print-config`)"
@@ -71,7 +70,6 @@ _OUTCOMES = {
 
 
 def line(row: Mapping[str, Any]) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
     how = [str(row.get("outcome") or row.get("reason") or "")]
     if row.get("exit_code"):
         how.append(f"exit {row['exit_code']}")
@@ -82,7 +80,7 @@ def line(row: Mapping[str, Any]) -> str:
     if row.get("seconds") is not None:
         how.append(f"{row['seconds']:.3f}s")
     how += [str(row[field]) for field in ("error", "detail", "title") if row.get(field)]
-    return f"{when}  {name_of(row)}  {'  '.join(how)}"
+    return f"{second(row['time'])}  {name_of(row)}  {'  '.join(how)}"
 
 
 def explained_name(name: str) -> str:

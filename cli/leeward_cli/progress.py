@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.wire.replies import Reply
 from leeward_cli.messages import escape
+from leeward_cli.terminal_rows import mebibytes
 
 if TYPE_CHECKING:
     from leeward.client.sandbox import Sandbox
@@ -42,11 +43,11 @@ def left(share: float, seconds: float) -> str:
 
 def amount(done: int, total: int, seconds: float) -> str:
     """How far *done* bytes of *total* are, the rate, and the time that is left; without these two where *total* is 0."""
-    rate = f"{done / (1 << 20) / max(seconds, 0.001):.1f} MiB/s"
+    rate = f"{mebibytes(done / max(seconds, 0.001))}/s"
     if total <= 0:
-        return f"{done / (1 << 20):.1f} MiB, {rate}"
+        return f"{mebibytes(done)}, {rate}"
     share = done / total
-    return f"{bar(share)} {done / (1 << 20):.1f} of {total / (1 << 20):.1f} MiB, {rate}{left(share, seconds)}"
+    return f"{bar(share)} {done / (1 << 20):.1f} of {mebibytes(total)}, {rate}{left(share, seconds)}"
 
 
 class Progress:

@@ -20,6 +20,7 @@ import sys
 import warnings
 from pathlib import Path
 
+from leeward.base.user_folders import user_folder
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
 from leeward.client.snapshot import Snapshot
@@ -35,8 +36,7 @@ _SHOW = "__import__('sys').displayhook(("
 
 
 def history_file() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "leeward" / "python_history"
+    return Path(user_folder(os.environ, "STATE", "leeward", "python_history"))
 
 
 def shown(source: str) -> str:

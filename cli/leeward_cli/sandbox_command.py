@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from leeward.base.closing import on_failure
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest
 from leeward_cli import terminal as ours
@@ -89,10 +90,6 @@ def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str | None, 
 def opened(socket: str | None, given: Mapping[str, Any], held: bool = True) -> Sandbox:
     """Open a sandbox. This may start a daemon or install packages, so progress is shown."""
     box = Sandbox(socket=socket, held=held, **given)
-    try:
-        with Progress("opening a sandbox"):
-            assert box.id
-    except BaseException:
-        box.close()
-        raise
+    with on_failure(box.close), Progress("opening a sandbox"):
+        assert box.id
     return box

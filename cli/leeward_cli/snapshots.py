@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from leeward.client.snapshot_store import SnapshotStore, is_kept
 from leeward.errors import DaemonError
 from leeward_cli.click_options import JSON, JSON_LINES, SOCKET, CommandGroup
 from leeward_cli.messages import complain
-from leeward_cli.terminal_rows import plain
+from leeward_cli.terminal_rows import mebibytes, plain, second
 
 STORE = click.option("--store", metavar="FOLDER", help="Where snapshots are kept, instead of your own folder for them.")
 
@@ -49,8 +48,8 @@ def list_(socket: str | None, kept: bool, store: str | None, as_json: bool) -> N
     if not rows and not on_disk and not as_json:
         complain("you have no snapshot; a kernel's `snapshot()` takes one")
     for row in [*rows, *on_disk]:
-        where = f"kept, unused since {_when(row['used'])}" if "used" in row else f"Python {plain(str(row['python']))}"
-        click.echo(json.dumps(row) if as_json else f"{row['snapshot']}  {_when(row['made'])}  {_size(row['size']):>11}"
+        where = f"kept, unused since {second(row['used'])}" if "used" in row else f"Python {plain(str(row['python']))}"
+        click.echo(json.dumps(row) if as_json else f"{row['snapshot']}  {second(row['made'])}  {mebibytes(row['size']):>11}"
                                                    f"  {where}")
 
 
@@ -66,7 +65,7 @@ def info(socket: str | None, name: str, store: str | None, as_json: bool) -> Non
         click.echo(json.dumps(found))
         return
     packages = " ".join(f"{package} {version}".strip() for package, version in found["packages"].items())
-    for what, value in (("made", _when(found["made"])), ("size", _size(found["size"])), ("python", found["python"]),
+    for what, value in (("made", second(found["made"])), ("size", mebibytes(found["size"])), ("python", found["python"]),
                         ("packages", packages or "-"), *(("lost", each) for each in found["lost"]),
                         *found.get("key", {}).items()):
         click.echo(f"{plain(what):9} {plain(str(value))}")
@@ -149,11 +148,3 @@ def import_(socket: str | None, store: str | None, path: str) -> None:
         click.echo((SnapshotStore(store).load(path, socket) if is_kept(path) else Snapshot.load(path, socket)).id)
     except FileNotFoundError as error:
         raise click.FileError(path, error.strerror) from None
-
-
-def _when(made: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(made))
-
-
-def _size(size: int) -> str:
-    return f"{size / 2**20:.1f} MiB"

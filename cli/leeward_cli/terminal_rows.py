@@ -1,9 +1,10 @@
-"""Prints rows of the daemon's logs, and other texts that jobs and clients choose, on a terminal."""
+"""Rows of the daemon's logs and of what is stored, and other texts that jobs and clients choose, on a terminal."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from leeward_cli.messages import complain, write
@@ -12,6 +13,23 @@ from leeward_cli.messages import complain, write
 def plain(text: str) -> str:
     """*text* on one line, with escapes for characters that a terminal would interpret or not show."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def second(seconds: float) -> str:
+    """A time since the epoch, in local time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def mebibytes(size: float) -> str:
+    return f"{size / (1 << 20):.1f} MiB"
+
+
+def stored(rows: Sequence[Mapping[str, Any]], parts: str) -> Iterator[str]:
+    """Lines about what is stored by name: how many *parts* it has, its size, and when it was made."""
+    width = max([len(row["name"]) for row in rows] + [4])
+    for row in rows:
+        when = second(row["created"])[:-3] if row["created"] else "unusable"
+        yield f"{row['name']:<{width}}  {row[parts]:>4} {parts}  {mebibytes(row['size']):>10}  {when}"
 
 
 def fields(found: Mapping[str, Any], width: int) -> Iterator[str]:

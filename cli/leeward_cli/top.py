@@ -6,6 +6,7 @@ Trust:     none in the metadata of sandboxes: it is shown escaped.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -32,11 +33,8 @@ _HEAD = (f"{'SANDBOX':26}  {'AGE':>7}  {'UNUSED':>7}  {'PROCS':>5}  {'PEAK':>9} 
 
 
 def look(path: str) -> dict[str, Any]:
-    connection = BlockingConnection(path)
-    try:
+    with contextlib.closing(BlockingConnection(path)) as connection:
         reply, _ = connection.call("status", {}, time.monotonic() + _ANSWER_S)
-    finally:
-        connection.close()
     return {"time": time.monotonic(), "status": reply.ok, "sandboxes": Sandbox.list(socket=path)}
 
 

@@ -141,7 +141,7 @@ class AsyncCalls:
                 return await one.ask(connection), connection
             except DaemonError as error:
                 attempts = attempts or Retry(self._retry, one.idempotent, one.deadline, self._retry_busy)
-                pause = attempts.pause(error, time.monotonic(), connection.gate.progress)
+                pause = attempts.pause(error, time.monotonic(), connection.gate.progress, beside=bool(connection.gate.jobs))
                 if pause is None or closings != state.closings:
                     raise
                 if isinstance(error, (Busy, QueueTimeout)):

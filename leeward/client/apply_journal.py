@@ -21,6 +21,7 @@ from typing import Any
 
 import msgpack
 
+from leeward.base.user_folders import user_folder
 from leeward.client.changes import FolderChange
 
 _ENDING = ".journal"
@@ -30,10 +31,7 @@ _END = b"leeward-apply-1\n"
 
 def state_folder(environ: Mapping[str, str]) -> str:
     """The folder of journals; it need not exist."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):
-        state = os.path.join(environ.get("HOME", ""), ".local", "state")
-    return os.path.join(state, "leeward", "applying")
+    return user_folder(environ, "STATE", "leeward", "applying")
 
 
 class ApplyJournal:

@@ -18,6 +18,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from leeward._native.beneath import open_beneath
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.base.dataclass import dataclass, replace
 from leeward.client.apply_journal import ApplyJournal, begun, interrupted, state_folder
 from leeward.client.changes import FOLDER, FolderChange, HostFolder, digest_of, type_of
@@ -375,12 +376,9 @@ class Applying:
         """A file without a place, which the caller owns, with the content and the mode of *change*."""
         with self._parent(change) as (parent, _):
             file = NewFile(parent, _temporary(journal, change))
-            try:
+            with on_failure(file.close):
                 journal.content(change.path, file.fd)
                 os.fchmod(file.fd, change.mode & 0o777)
-            except BaseException:
-                file.close()
-                raise
             return file
 
     def _make_room(self, change: FolderChange, parent: int, name: bytes) -> os.stat_result | None:
@@ -402,11 +400,8 @@ class Applying:
 
     @staticmethod
     def _set_mode(parent: int, name: bytes, mode: int, flags: int) -> None:
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=parent)
-        try:
+        with OwnedFd(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=parent)) as fd:
             os.fchmod(fd, mode)
-        finally:
-            os.close(fd)
 
 
 def finish_interrupted(environ: Mapping[str, str] = os.environ) -> list[FinishedApply]:

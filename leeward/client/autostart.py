@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 
+from leeward.base.user_folders import user_folder
 from leeward.client.connecting import connect
 from leeward.errors import LIMITS, DaemonAway, quoted
 from leeward.spec.paths import OwnSocket
@@ -49,8 +50,7 @@ def may_start(path: str) -> bool:
 
 def unit(system: bool) -> str:
     """The path of a unit of systemd's that has the default socket of root (*system*) or of this user; "" for none."""
-    own = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    folders = _SYSTEM_UNITS if system else (*_USER_UNITS, os.path.join(own, "systemd/user"))
+    folders = _SYSTEM_UNITS if system else (*_USER_UNITS, user_folder(os.environ, "CONFIG", "systemd/user"))
     paths = (os.path.join(folder, name) for folder in folders for name in _UNITS)
     return next(filter(os.path.lexists, paths), "")
 

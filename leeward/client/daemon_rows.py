@@ -6,6 +6,7 @@ Trust:     none in a row: its types are checked here, and its texts (titles, nam
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -34,8 +35,7 @@ class RowLog:
 
     def pages(self, follow: bool, after: int = 0) -> Iterator[list[dict[str, Any]]]:
         """The existing rows with numbers above *after*, the oldest first; then new ones, if *follow*."""
-        connection = BlockingConnection(self._path)
-        try:
+        with contextlib.closing(BlockingConnection(self._path)) as connection:
             wait, pages = 0.0, 0
             while True:
                 reply, _ = connection.call(self._op, {"after": after, "wait": wait}, time.monotonic() + wait + _ANSWER_S)
@@ -49,16 +49,11 @@ class RowLog:
                     wait = _WAIT_S
                 else:
                     return
-        finally:
-            connection.close()
 
     def last(self) -> int:
         """The number of the newest row; 0 for none."""
-        connection = BlockingConnection(self._path)
-        try:
+        with contextlib.closing(BlockingConnection(self._path)) as connection:
             reply, _ = connection.call(self._op, {"after": MAX_ID}, time.monotonic() + _ANSWER_S)
-        finally:
-            connection.close()
         last = (reply.ok or {}).get("last")
         if type(last) is not int:
             raise BadReply("the daemon's rows are malformed")

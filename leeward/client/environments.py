@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.base.whole_files import names_in, write_whole
 from leeward.client.connection import BlockingConnection
 from leeward.client.folder_size import SizeWatch, size_of
@@ -231,7 +232,7 @@ class Environments:
                              " (environments_size): `leeward env prune` removes those without a name")
         self._discard(recipe.hash)
         path = stored.built_path(self.folder, recipe.hash)
-        try:
+        with on_failure(self._discard, recipe.hash):
             done = subprocess.run([recipe.python, "-I", "-m", "venv", "--without-pip", "--symlinks", path],
                                   capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
             if done.returncode:
@@ -249,9 +250,6 @@ class Environments:
                                 int(time.time()), recipe.prefix)
             write_whole(stored.manifest_path(self.folder, recipe.hash), stored.write_manifest(manifest), 0o644)
             return manifest
-        except BaseException:
-            self._discard(recipe.hash)
-            raise
 
     def _used(self) -> int:
         manifests = (self.manifest(entry.removesuffix(".json")) for entry in self._list("built")
@@ -412,16 +410,13 @@ def seal(path: str) -> tuple[int, str]:
 
 
 def _seal_file(name: str, at: int) -> tuple[int, str]:
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
-    try:
+    with OwnedFd(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)) as fd:
         about = os.fstat(fd)
         os.fchmod(fd, 0o555 if about.st_mode & 0o100 else 0o444)
         digest = hashlib.sha256()
         while piece := os.read(fd, _PIECE):
             digest.update(piece)
         return about.st_size, digest.hexdigest()
-    finally:
-        os.close(fd)
 
 
 def _read(path: str) -> bytes | None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import IO, Any, BinaryIO
 
+from leeward.base.closing import OwnedFd
 from leeward.client.file_calls import Call, Path, Sink, fetch, raw, shown, write
 from leeward.client.file_trees import MOST_BYTES, Bounds, Transfer, each_entry, stays_below
 from leeward.client.host_paths import end_sparse, open_folder, write_sparse
@@ -64,8 +65,7 @@ def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES
         return (yield from _export(raw(inside), target, limit))
     above, name = os.path.split(raw(target))
     beside = temporary_name()
-    folder = open_folder(os.fsdecode(above))
-    try:
+    with OwnedFd(open_folder(os.fsdecode(above))) as folder:
         made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666,
                        dir_fd=folder)
         try:
@@ -78,8 +78,6 @@ def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(beside, dir_fd=folder)
             raise
-    finally:
-        os.close(folder)
     return done
 
 

@@ -17,6 +17,7 @@ import stat as kinds
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import dataclass, field
 from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown, write
 from leeward.client.host_paths import end_sparse, is_folder, open_folder, write_sparse
@@ -144,21 +145,15 @@ def download(inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Call[Trans
     done, bounds = Transfer(), Bounds(limit)
     above, name = os.path.split(target)
     if row[1] == "folder":
-        top = open_folder(os.fsdecode(target), make=True)
-        try:
+        with OwnedFd(open_folder(os.fsdecode(target), make=True)) as top:
             yield from _folder(path, top, row, done, bounds, 0)
-        finally:
-            os.close(top)
         return done
     if row[1] != "file":
         raise OSError(errno.EINVAL, "not a regular file or folder", shown(path))
     if name in (b"", b".", b"..") or is_folder(os.fsdecode(target)):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), shown(target))
-    folder = open_folder(os.fsdecode(above), make=True)
-    try:
+    with OwnedFd(open_folder(os.fsdecode(above), make=True)) as folder:
         yield from _file(path, folder, name, done, bounds)
-    finally:
-        os.close(folder)
     return done
 
 
@@ -191,11 +186,8 @@ def _made(folder: int, name: bytes) -> Iterator[int]:
     """A descriptor of the subfolder *name* of *folder*; the subfolder is made if it doesn't exist."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=folder)
-    fd = os.open(name, _FOLDER, dir_fd=folder)
-    try:
+    with OwnedFd(os.open(name, _FOLDER, dir_fd=folder)) as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 def _file(path: bytes, folder: int, name: bytes, done: Transfer, bounds: Bounds) -> Call[None]:
@@ -229,7 +221,7 @@ def upload(host: Path, inside: Path) -> Call[Transfer]:
 
 def _send_folder(path: bytes, fd: int, target: bytes, done: Transfer, depth: int) -> Call[None]:
     """Copy the host's folder *path* to the sandbox's path *target*, and count it in *done*. Closes *fd*, its descriptor."""
-    try:
+    with OwnedFd(fd):
         if depth > MOST_DEEP:
             raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))
         there = os.fstat(fd)
@@ -254,8 +246,6 @@ def _send_folder(path: bytes, fd: int, target: bytes, done: Transfer, depth: int
         yield "file_set", {"path": target, "mode": kinds.S_IMODE(there.st_mode) & 0o777,
                            "time": max(0, there.st_mtime_ns)}
         done.folders += 1
-    finally:
-        os.close(fd)
 
 
 def _send_file(fd: int, target: bytes, done: Transfer) -> Call[None]:

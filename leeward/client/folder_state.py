@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from leeward.base.closing import OwnedFd
 from leeward.client.changes import CHUNK, FOLDER, LARGE, Changes, FolderChange, next_tick, type_of
 from leeward.client.host_paths import beneath
 from leeward.errors import RequestRejected, Stale
@@ -86,14 +87,12 @@ class FolderState:
             fd = os.open(self.path, FOLDER | os.O_CLOEXEC)
         except OSError as error:
             raise Stale(f"{self.path!r}: {(error.strerror or '').lower()}", self.path) from None
-        try:
+        with OwnedFd(fd):
             about = os.fstat(fd)
             if (about.st_dev, about.st_ino) != self._identity:
                 raise Stale(f"{self.path!r} is another folder than the one that the sandbox was opened with",
                             self.path)
             return compared(self._before, look(fd, self._before if self._lazy else {}))
-        finally:
-            os.close(fd)
 
 
 class BeforeFirstCall:
@@ -108,12 +107,8 @@ class BeforeFirstCall:
         """The state; the first call reads the folder. Closes the descriptor that *folder* returns. Raises as FolderState."""
         found = self._state
         if found is None:
-            fd = folder()
-            try:
-                with self._lock:
-                    self._state = found = self._state or FolderState(fd, lazy=self._lazy)
-            finally:
-                os.close(fd)
+            with OwnedFd(folder()) as fd, self._lock:
+                self._state = found = self._state or FolderState(fd, lazy=self._lazy)
         return found
 
 
@@ -175,7 +170,7 @@ def _content(folder: int, name: bytes, about: os.stat_result) -> tuple[os.stat_r
         fd = os.open(name, _FILE, dir_fd=folder)
     except PermissionError:
         return about, None
-    try:
+    with OwnedFd(fd):
         about, content, size = os.fstat(fd), hashlib.sha256(), 0
         if not stat.S_ISREG(about.st_mode):
             return about, None
@@ -185,8 +180,6 @@ def _content(folder: int, name: bytes, about: os.stat_result) -> tuple[os.stat_r
             if size > LARGE:  # the file has grown while it was read
                 return about, None
         return about, content.digest()
-    finally:
-        os.close(fd)
 
 
 def compared(before: Mapping[bytes, FolderEntry], after: Mapping[bytes, FolderEntry]) -> Changes:

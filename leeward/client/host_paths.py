@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable, Iterator
 
 from leeward._native.beneath import open_beneath
+from leeward.base.closing import OwnedFd
 from leeward.errors import RequestRejected
 
 #: Links in one path, as path_resolution(7) has it.
@@ -47,7 +48,7 @@ def open_through(path: str, check: LinkCheck, *, make: bool = False) -> int:
                 here = _instead(here, found)
                 continue
             links += 1
-            try:
+            with OwnedFd(found):
                 if links > _MOST_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
                 folder = os.readlink(f"/proc/self/fd/{here}")
@@ -56,8 +57,6 @@ def open_through(path: str, check: LinkCheck, *, make: bool = False) -> int:
                     here = _instead(here, os.open(name, _NAME & ~os.O_NOFOLLOW, dir_fd=here))
                     continue
                 target = os.readlink("", dir_fd=found)
-            finally:
-                os.close(found)
             names += target.split("/")[::-1]
             if target.startswith("/"):
                 here = _instead(here, os.open("/", _NAME))
@@ -111,20 +110,15 @@ def is_folder(path: str) -> bool:
         found = open_own(path)
     except OSError:
         return False
-    try:
+    with OwnedFd(found):
         return stat.S_ISDIR(os.fstat(found).st_mode)
-    finally:
-        os.close(found)
 
 
 @contextlib.contextmanager
 def beneath(folder: int, path: bytes | str, flags: int = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) -> Iterator[int]:
     """A context with a descriptor of *path* in the folder *folder*, "" for itself, opened as `open_beneath` does."""
-    fd = open_beneath(folder, os.fsencode(path) or b".", flags)
-    try:
+    with OwnedFd(open_beneath(folder, os.fsencode(path) or b".", flags)) as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 def write_sparse(fd: int, data: bytes | memoryview) -> None:

@@ -13,6 +13,7 @@ from _socket import socket as Socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.closing import on_failure
 from leeward.base.dataclass import dataclass
 from leeward.client.connection import BlockingConnection
 from leeward.client.conversation import checked
@@ -91,12 +92,9 @@ class OpenFolders:
         self.descriptors: list[int] = []
         self.rows: list[dict[str, Any]] = []
         self.states: dict[str, FolderState] = {}
-        try:
+        with on_failure(self.close):
             for mount in mounts:
                 self._open(mount)
-        except BaseException:
-            self.close()
-            raise
 
     def _open(self, mount: Mount) -> None:
         source = os.fspath(mount.source)

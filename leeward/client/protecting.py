@@ -24,6 +24,7 @@ import stat
 from collections.abc import Collection, Iterable
 
 from leeward._native.beneath import open_beneath
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.client.changes import FOLDER
 from leeward.client.host_paths import beneath
 from leeward.errors import LeewardError, RequestRejected, quoted
@@ -86,14 +87,11 @@ class FolderGuard:
             self._folder = os.open(path, FOLDER & ~os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             raise RequestRejected(f"{quoted(os.fspath(path))}: {(error.strerror or str(error)).lower()}") from None
-        try:
+        with on_failure(self.close):
             self.names: tuple[str, ...] = ()
             self.known = frozenset(known or ())
             if known is None:
                 self._begin(places)
-        except BaseException:
-            self.close()
-            raise
 
     def _begin(self, places: Collection[str]) -> None:
         fcntl.flock(self._folder, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until `close`: others use the same empty folders
@@ -173,14 +171,11 @@ class FolderGuard:
         folder, self._folder = self._folder, -1
         if folder < 0:
             return
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for name in reversed(self._made):
-                    with contextlib.suppress(OSError):
-                        self._remove(folder, name)
-        finally:
-            os.close(folder)
+        with OwnedFd(folder), contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for name in reversed(self._made):
+                with contextlib.suppress(OSError):
+                    self._remove(folder, name)
 
     @staticmethod
     def _remove(folder: int, name: str) -> None:

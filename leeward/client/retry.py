@@ -5,7 +5,7 @@ A job must not run twice unless its caller allows that. So a call is sent again 
 nothing of the job has run (`may_have_run`), and only in three cases: the connection ended before the daemon took a byte
 of the request; the daemon is stopping and refused it as shutting_down (over a new connection, where another daemon may
 take it); the daemon has no room now and refused it as busy (after a pause, over the same connection). All other
-refusals go to the caller.
+refusals go to the caller; one that no worker came free in time as well, unless it is one of several jobs of its client.
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ class Retry:
         self._error: DaemonError | None = None
         self._may_have_run = False
 
-    def pause(self, error: DaemonError, now: float, progress: float = float("-inf")) -> float | None:
+    def pause(self, error: DaemonError, now: float, progress: float = float("-inf"), *, beside: bool = False) -> float | None:
         """
         Seconds until the next attempt after *error*; None if that is to be raised, with `may_have_run` for all
-        attempts. *now* and *progress*, when the last job of the same client ended, are by time.monotonic().
+        attempts. *now* and *progress*, when the last job of the same client ended, are by time.monotonic(). *beside*:
+        the client has others, which wait or run.
         """
         self._may_have_run = error.may_have_run = self._may_have_run or error.may_have_run
         self._error = error
-        if isinstance(error, Busy) or (isinstance(error, QueueTimeout) and now - progress < BUSY_S):
+        if isinstance(error, Busy) or (isinstance(error, QueueTimeout) and (beside or now - progress < BUSY_S)):
             return self._pause_for_room(error, now, progress)
         if isinstance(error, DaemonAway) and (self._idempotent or not error.may_have_run):
             self._lost += 1

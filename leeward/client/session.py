@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.base.closing import on_failure
 from leeward.client.connecting import away
 from leeward.client.connection import BlockingConnection
 from leeward.client.conversation import checked
@@ -60,12 +61,9 @@ class Session:
                  retry_busy: bool = True) -> None:
         self._connection = _SessionConnection(socket)
         self._lock = threading.Lock()
-        try:
+        with on_failure(self._connection.close):
             reply, _ = self._connection.call("session_open", fields, deadline, retry=retry, retry_busy=retry_busy)
             self._number = checked(whole, reply, "session", 1)
-        except BaseException:
-            self._connection.close()
-            raise
 
     def execute(self, code: str | bytes, *, deadline: float | None = None, **options: Unpack[TurnOptions]) -> Result:
         """

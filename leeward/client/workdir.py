@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
 from leeward.client.fetching import Fetched, Headers
 from leeward.client.mounts import WORKDIR, Mount
@@ -307,11 +308,8 @@ class WorkdirSandbox:
 
     def _outside(self, call: Callable[[WorkdirFiles], T]) -> T:
         self._compared()
-        folder = self._dup()
-        try:
+        with OwnedFd(self._dup()) as folder:
             return call(WorkdirFiles(folder, self._protect, () if self._guard is None else self._guard.names))
-        finally:
-            os.close(folder)
 
     def _inside(self, path: str | os.PathLike[str], call: Callable[[str], T]) -> T:
         """

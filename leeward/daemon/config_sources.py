@@ -17,6 +17,7 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
 from leeward.daemon import config_keys as known
 from leeward.daemon.config import (
@@ -127,7 +128,7 @@ def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
         if error.errno == errno.ELOOP:
             raise _refuse(path, "is a symbolic link; name the file itself") from None
         raise _refuse(path, (error.strerror or "").lower()) from None
-    try:
+    with OwnedFd(fd):
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode):
             raise _refuse(path, "is no regular file")
@@ -137,8 +138,6 @@ def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
         content = b""
         while len(content) <= MAX_FILE and (chunk := os.read(fd, MAX_FILE)):
             content += chunk
-    finally:
-        os.close(fd)
     if len(content) > MAX_FILE:
         raise _refuse(path, f"is larger than {MAX_FILE} bytes")
     import tomllib  # takes 18 ms, which `leeward run` without a file saves

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 
+from leeward.base.dataclass import names
 from leeward.base.points import point
 from leeward.daemon.config import Config, quotas
 from leeward.daemon.descriptors import limit
@@ -46,14 +47,6 @@ def room_for_descriptors() -> None:
 
 @point("daemon.settings")
 def settings(config: Config) -> Settings:
-    return Settings(
-        pool_size=config.pool_size, spares=config.spares, recycle_after=config.recycle_after,
-        layout_jobs=config.layout_jobs, layout_time=config.layout_time,
-        fresh_layout=config.fresh_layout,
-        queue_size=config.queue_size, queue_delay=config.queue_delay, limits=config.limits,
-        ceilings=config.ceilings,
-        python_env=config.python_env, preload=config.preload, allow_degraded=config.allow_degraded,
-        quotas=quotas(config, os.geteuid()), rehearse=config.rehearse, results=config.results,
-        max_sessions=config.max_sessions, session_grace=config.session_grace, loopback=config.loopback,
-        terminal=config.terminal, pinned=config.pinned,
-    )
+    # All that both have by one name, but for the policies of egress: an engine's is that of its jobs.
+    same = {*names(Settings)} & {*names(Config)} - {"egress"}
+    return Settings(quotas=quotas(config, os.geteuid()), **{name: getattr(config, name) for name in same})

@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
 from leeward.daemon.config import Config, Environment, quotas
 from leeward.daemon.pool.begin import Settings, WarmCode, is_routed
@@ -269,7 +270,5 @@ class Stored:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
-        try:
+        with OwnedFd(fd):
             return os.read(fd, stored.MOST_WRITTEN + 1)
-        finally:
-            os.close(fd)

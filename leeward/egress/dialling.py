@@ -18,6 +18,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from itertools import zip_longest
 
+from leeward.base.closing import on_failure
 from leeward.egress.faults import of_connection, of_resolver
 from leeward.egress.policy import ALLOW, NEED_ADDRESS, Decision, Request, decide
 from leeward.egress.tenancy import NotAllowed, refusal, unanswered
@@ -173,10 +174,7 @@ def _drop(task: asyncio.Task[socket.socket]) -> None:
 async def _connect(address: Address, port: int) -> socket.socket:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
+    with on_failure(made.close):
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(made, (str(address), port))
-    except BaseException:
-        made.close()
-        raise
     return made

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.egress.heads import Head
 from leeward.egress.injection import Injection, Known, Searched
 from leeward.egress.pipes import Pipe, TlsPipe
@@ -183,10 +184,8 @@ def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         for data in (certificate, key):
             out, into = os.pipe2(os.O_CLOEXEC)
             fds.append(out)
-            try:
+            with OwnedFd(into):
                 os.write(into, data)  # far less than a pipe holds
-            finally:
-                os.close(into)
         context.load_cert_chain(*(f"/proc/self/fd/{fd}" for fd in fds))
     finally:
         for fd in fds:
@@ -249,11 +248,8 @@ class Sealing:
         Raises NotAllowed if it failed, OSError if the host has gone; then *server* is closed.
         """
         pipe = TlsPipe(server, self.trust, name)
-        try:
+        with on_failure(server.close):
             await pipe.shake_hands(seconds)
-        except BaseException:
-            server.close()
-            raise
         return pipe
 
     async def injection(self, policy: Policy, head: Head, seconds: float) -> Injection | None:

@@ -9,7 +9,8 @@ the thread's running loop all the same, so that `create_task` works as in a note
 from the code that would start another one. Between two cells the loop turns until the next frame comes.
 
 An interrupt cancels the task of the cell. It is raised as KeyboardInterrupt where the task itself computes, or where
-anything else has kept the loop from turning until the nudge that follows an interrupt.
+anything else has kept the loop from turning between two nudges, which follow an interrupt. The first one alone may come in
+the same moment, where the process had no processor.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ _beside = 0
 
 #: An interrupt came: the task will be cancelled when the loop turns; and it was.
 _wanted = _cancelled = False
+
+#: A nudge has come since.
+_nudged = False
 
 _hooked = False
 
@@ -146,10 +150,10 @@ def _awaited(coroutine: Coroutine[Any, Any, tuple[Any, BaseException | None]]) -
 
 def took_interrupt() -> bool:
     """Whether the cell that awaits will be cancelled for an interrupt; otherwise KeyboardInterrupt is to be raised."""
-    global _wanted
+    global _wanted, _nudged
     if _task is None or _wanted or _asyncio.current_task(_loop) is _task:
         return False
-    _wanted = True
+    _wanted, _nudged = True, False
     _loop.call_soon_threadsafe(_cancel, _task)
     return True
 
@@ -162,11 +166,14 @@ def _cancel(task: Any) -> None:
 
 def nudged(number: int, frame: types.FrameType | None) -> None:
     """
-    Handle the SIGURG that follows an interrupt: a call which was about to block when SIGINT came ends, and so does code
-    that has kept the loop from turning since.
+    Handle a SIGURG that follows an interrupt: a call which was about to block when SIGINT came ends, and so does code
+    that has kept the loop from turning since the one before.
     """
+    global _nudged
     if _task is not None and _wanted:
-        raise KeyboardInterrupt
+        if _nudged:
+            raise KeyboardInterrupt
+        _nudged = True
 
 
 def turn_until_readable(fd: int) -> None:

@@ -79,7 +79,7 @@ def set_up() -> types.ModuleType:
 
 
 def nudged(number: int, frame: types.FrameType | None) -> None:
-    """Handle the SIGURG that follows an interrupt, so that a call which was about to block when SIGINT came ends."""
+    """Handle a SIGURG that follows an interrupt, so that a call which was about to block when SIGINT came ends."""
 
 
 class Interrupts:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from leeward.base.dataclass import dataclass, field, names
+from leeward.base.user_folders import user_folder
 from leeward.errors import BadRequest
 from leeward.spec.pool_key import is_name
 
@@ -75,10 +76,7 @@ def default_folder(environ: Mapping[str, str], uid: int, what: str = "environmen
     """Return the folder with the environments, or *what*, of *uid*, unless the configuration names another one."""
     if uid == 0:
         return f"/var/lib/leeward/{what}"
-    data = environ.get("XDG_DATA_HOME", "")
-    if not data.startswith("/"):
-        data = os.path.join(environ.get("HOME", "/nonexistent"), ".local", "share")
-    return os.path.join(data, "leeward", what)
+    return user_folder(environ, "DATA", "leeward", what)
 
 
 def built_path(folder: str, hash: str) -> str:

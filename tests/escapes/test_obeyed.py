@@ -9,7 +9,6 @@ outside) nothing that runs at once is there after the call that wrote it, and wh
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import pytest
 import leeward
 from kit.box import control
 from kit.live_daemon import LiveDaemon
+from kit.skip_policy import require
 from leeward.client.protecting import AWAY
 from leeward.spec.obeyed.lookup import obeyed_by
 from leeward.spec.obeyed.table import AT_ONCE, ROWS
@@ -184,9 +184,7 @@ RUNS = {
 def test_c423_cannot_have_a_program_on_the_host_run_something(project: Path, daemon: LiveDaemon, way: str) -> None:
     """The programs themselves, which the test starts as a person does after the call."""
     words, before, attack = RUNS[way]
-    for program in {words[0], *(before[:1])}:
-        if shutil.which(program) is None:
-            pytest.skip(f"no {program}")
+    require(f"usr-{words[0]}")
     if before:
         outside(project, *before)
     # In the sandbox git needs a home, and mustn't mind whose folder it is.

@@ -161,9 +161,9 @@ def test_threads_with_clients_of_their_own(daemon: LiveDaemon) -> None:
 
 
 def test_a_full_queue_is_refused_at_once(tmp_path: Path) -> None:
-    """And a request that waited too long, by its own error; the rest are served."""
+    """And a request that waited too long, by its own error; the rest are served, and what may take longer by the clock."""
     config = tmp_path / "c.toml"
-    config.write_text("queue_size = 2\nqueue_timeout = 1\n")
+    config.write_text("queue_size = 3\nqueue_timeout = 1\n")
     config.chmod(0o600)
     with LiveDaemon(tmp_path, "--pool-size", "1", "--config", str(config)) as daemon:
         async def main() -> list[object]:
@@ -172,6 +172,7 @@ def test_a_full_queue_is_refused_at_once(tmp_path: Path) -> None:
                 first = asyncio.create_task(client.execute("hold()", functions={"hold": over.wait}))
                 while (await client.status())["workers"]["busy"] == 0:
                     pass
+                patient = asyncio.create_task(client.execute("1", wall=600))
                 waiting = [asyncio.create_task(client.execute("1")) for _ in range(2)]
                 await client.ping()
                 with pytest.raises(leeward.Busy):  # one that waits is answered by a result, or by QueueTimeout
@@ -179,11 +180,12 @@ def test_a_full_queue_is_refused_at_once(tmp_path: Path) -> None:
                 assert not any(task.done() for task in waiting)
                 late = await asyncio.gather(*waiting, return_exceptions=True)
                 over.set()
-                return [await first, *late]
+                return [await first, await patient, *late]
 
-        first, *waiting = asyncio.run(main())
+        first, patient, *waiting = asyncio.run(main())
 
         assert isinstance(first, leeward.Result)
+        assert isinstance(patient, leeward.Result)
         assert [leeward.QueueTimeout] * 2 == [type(answer) for answer in waiting]
         daemon.idle()
 

@@ -15,6 +15,7 @@ import pytest
 import leeward
 from kit.egress_secrets import Mirrors, live_sealed, mirrors
 from kit.live_daemon import LiveDaemon
+from kit.skip_policy import require
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -78,8 +79,8 @@ def boxes(daemon: LiveDaemon) -> Iterator[dict[str, leeward.Sandbox]]:
 def test_a_program_trusts_the_policys_authorities(boxes: dict[str, leeward.Sandbox], host: Mirrors,
                                                   program: str) -> None:
     line, path = LINES[program]
-    if shutil.which("python3" if program == "pip" else program) is None:
-        pytest.skip(f"{program} is missing")
+    if program not in ("python3", "pip"):
+        require(f"usr-{program}")
     said = {}
     for policy, box in boxes.items():
         box.files.write("A.java", JAVA)

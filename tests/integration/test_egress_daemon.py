@@ -16,6 +16,7 @@ import pytest
 
 import leeward
 from kit import egress
+from kit.box import PATIENCE_S
 from kit.egress import Servers
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from leeward.errors import RequestRejected
@@ -128,7 +129,7 @@ def test_a_fetch_ends_with_its_sandbox(daemon: LiveDaemon, host: Servers) -> Non
         _rows(daemon, box.id, "allowed")
         box.kill()
         with pytest.raises((leeward.FetchFailed, leeward.SandboxOver)):
-            waits.result(60)
+            waits.result(PATIENCE_S / 2)  # before the server gives it up
     with leeward.Sandbox(socket=daemon.socket, egress="web") as box:
         assert box.fetch(f"http://web.example.org:{host.http}/").ok
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from kit.attack import make_environment
 from kit.box import Box
 from kit.egress_secrets import NAME, VALUE, Mirrors, mirrors, policy, sealed
 from kit.packages import shown_folder
+from kit.skip_policy import require
 
 GET = """
     import os, sys, urllib.request, urllib.error
@@ -82,8 +82,7 @@ java -Xmx100m -XX:+UseSerialGC /tmp/A.java"""
 @pytest.mark.parametrize(("program", "command"), [("curl", CURL), ("node", NODE), ("java", JAVA), (
     "curl", 'curl -sS -u "me:$API_KEY" --compressed "$URL"')])
 def test_programs_trust_the_authority(box: Box, host: Mirrors, program: str, command: str) -> None:
-    if shutil.which(program, path="/usr/local/bin:/usr/bin:/bin") is None:
-        pytest.skip(f"this host has no {program}")
+    require(f"usr-{program}")
     got = box.run(RUN, args=(command, f"https://api.example.org:{host.tls}/{program}"),
                   limits={"memory": 1 << 30, "processes": 64, "time": 60}).stdout.decode()
 

@@ -24,6 +24,7 @@ import pytest
 from kit.box import MISSING, Box
 from kit.live import Live, Ran, opened
 from kit.locks import LOCKS
+from kit.skip_policy import require
 from kit.unclosed import close_garbage
 from leeward.daemon.run.launch import Command, Stdio
 from leeward.daemon.run.live_runner import MOST_PROCESSES, Full
@@ -441,7 +442,7 @@ def test_every_lock_holds_in_a_further_process(live: Live, lock: str, attack: Ca
                                                escaped: Callable[[Ran], bool]) -> None:
     """As in a job; the control is a sandbox without that lock."""
     if lock in MISSING:
-        pytest.skip("Landlock is missing on this host")
+        require("landlock")
     with without(lock) as loose:
         assert escaped(attack(loose))  # control
 

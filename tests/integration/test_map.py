@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
+import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,9 +14,11 @@ from pathlib import Path
 import pytest
 
 import leeward
-from kit.live_daemon import LiveDaemon, run
+from kit.features import ROOT
+from kit.live_daemon import PATIENCE, LiveDaemon, run
 
 COUNT = 300
+LIBRARY = Path(leeward.__file__).parent / "_native/sdk/lib/libleeward.so.0"
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
@@ -56,6 +60,73 @@ def test_a_refused_job_is_one_of_many(mapped) -> None:
     assert isinstance(one.error, leeward.RequestRejected)
     assert one.result is None
     assert (leeward.Outcome.TIMED_OUT, leeward.Outcome.RAISED) == (two.result.outcome, three.result.outcome)
+
+
+NODE = """
+const { Client } = require(process.argv[1]);
+(async () => {
+  const client = new Client({ socket: process.argv[2] });
+  const codes = Array(Number(process.argv[4])).fill(process.argv[3]);
+  for await (const { error } of client.map(codes)) console.log(error ? error.constructor.name : 'result');
+  client.close();
+})();
+"""
+
+
+class CJob(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_char_p), ("length", ctypes.c_size_t), ("options", ctypes.c_void_p))
+
+
+def ends_in_c(path: str, code: str, count: int) -> list[str]:
+    library, found, text = ctypes.CDLL(str(LIBRARY)), list[str](), code.encode()
+    library.leeward_connect.restype = ctypes.c_void_p
+    handle = ctypes.c_void_p(library.leeward_connect(path.encode()))
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(CJob))
+    def following(_, number, job):
+        job[0] = CJob(text, len(text), None)
+        return int(number < count)
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+    def ended(_, number, result):
+        found.append("result" if result else str(library.leeward_last_error_code()))
+        library.leeward_free_result(ctypes.c_void_p(result))
+        return 0
+
+    assert 0 == library.leeward_map(handle, following, ended, None, ctypes.c_size_t(0), ctypes.c_double(0))
+    library.leeward_disconnect(handle)
+    return found
+
+
+def ends_in_node(path: str, code: str, count: int) -> list[str]:
+    done = subprocess.run(["node", "-e", NODE, str(ROOT / "leeward/clients/node"), path, code, str(count)],
+                          capture_output=True, text=True, timeout=PATIENCE, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("way", ["python", pytest.param("c", marks=pytest.mark.needs("libleeward")),
+                                 pytest.param("node", marks=pytest.mark.needs("node>=18"))])
+def test_jobs_that_wait_long_for_a_worker_wait_again(way: str, small: LiveDaemon) -> None:
+    """As long as others of the same client end: so many jobs take longer than the daemon's queue lets one wait."""
+    path, code, count = str(small.socket), "import time\nwhile time.process_time() < 0.1: pass", 12
+    with leeward.Client(path, retry_busy=False) as client:  # control
+        assert any(isinstance(one.error, leeward.QueueTimeout) for one in client.map([code] * count))
+    if way == "python":
+        with leeward.Client(path) as client:
+            ends = ["result" if one.error is None else str(one.error) for one in client.map([code] * count)]
+    else:
+        ends = (ends_in_c if way == "c" else ends_in_node)(path, code, count)
+    assert ["result"] * count == ends
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    folder = tmp_path_factory.mktemp("small")
+    config = folder / "config.toml"
+    config.write_text("queue_timeout = 0.2\npool_size = 1\nmax_jobs = 1\n")
+    config.chmod(0o600)
+    with LiveDaemon(folder, "--config", str(config)) as daemon:
+        yield daemon
 
 
 def test_a_deadline_is_for_all_of_them(mapped, daemon: LiveDaemon) -> None:

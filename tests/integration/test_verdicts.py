@@ -23,7 +23,7 @@ from leeward.spec.outcome import Limit, Outcome, Result
 
 SPIN = "import time\nwhile time.process_time() < {}: pass\n"
 #: Programs of the short form of bench/verdicts.py, and of the long one.
-COUNT = 2000 if os.environ.get("LEEWARD_LONG") else 2 * len(verdicts.KINDS)
+COUNT = 2000 if os.environ.get("LEEWARD_LONG") else len(verdicts.KINDS)
 
 
 @pytest.mark.timeout(7200 if os.environ.get("LEEWARD_LONG") else 900)

@@ -57,11 +57,11 @@ ONCE = () if os.environ.get("LEEWARD_LONG") else (
 #: A variable with files, and folders of files, that he has as well, when another lane has them as root.
 ALSO = "LEEWARD_TESTS_ALSO"
 
-#: A variable with the turn of a whole run, one of TURNS: he has half of the attacks in each, and a part of the other files.
-TURN, TURNS = "LEEWARD_TESTS_TURN", 10
+#: A variable with the turn of a whole run, one of TURNS: he has a third of the attacks in each, and a part of the other files.
+TURN, TURNS = "LEEWARD_TESTS_TURN", 12
 
 #: The folders of the tests that are his, and in how many parts.
-FOLDERS = {"tests/integration": TURNS, "tests/escapes": 2}
+FOLDERS = {"tests/integration": TURNS, "tests/escapes": 3}
 
 #: Modules of CPython's tests that are the same for every user; root's run has them.
 FOR_ALL_USERS = () if os.environ.get("LEEWARD_LONG") else (

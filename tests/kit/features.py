@@ -465,11 +465,11 @@ TABLE: dict[str, Callable[[], Version]] = {
 
 #: Programs that the sandbox would show, if they are there: "usr-git" and so on.
 IN_USR = (
-    "apt", "awk", "bash", "busybox", "bzip2", "cargo", "clang", "cmake", "column", "curl", "diff", "file", "find",
-    "free",
-    "g++", "gcc", "gdb", "getent", "git", "go", "gofmt", "id", "ip", "java", "javac", "jq", "kotlin", "kotlinc",
-    "ldd", "less", "lscpu", "make", "mount", "nginx", "node", "npm", "openssl", "patch", "perf", "perl", "ps", "rev",
-    "rg", "rustc", "script", "sqlite3", "ss", "ssh", "ssh-keygen", "strace", "strings", "tar", "tclsh", "timeout",
+    "apt", "awk", "bash", "busybox", "bzip2", "cargo", "clang", "cmake", "column", "curl", "diff", "direnv", "file",
+    "find", "free",
+    "g++", "gcc", "gdb", "getent", "git", "go", "gofmt", "hg", "id", "ip", "java", "javac", "jq", "kotlin", "kotlinc",
+    "ldd", "less", "lscpu", "make", "mount", "nginx", "node", "npm", "openssl", "patch", "perf", "perl", "ps", "python3",
+    "rev", "rg", "rustc", "script", "sqlite3", "ss", "ssh", "ssh-keygen", "strace", "strings", "tar", "tclsh", "timeout",
     "tmux", "tree", "unshare", "unzip", "uptime", "valgrind", "vim", "vmstat", "wget", "xargs", "xxd", "xz", "zip",
 )
 TABLE |= {f"usr-{name}": functools.partial(_in_usr, name) for name in IN_USR}

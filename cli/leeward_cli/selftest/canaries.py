@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from leeward.base.closing import OwnedFd
 from leeward.isolation.seccomp.syscalls import NUMBERS
 
 #: System calls that programs make by number.
@@ -152,13 +153,9 @@ class Canaries:
             return ""
         left = named(found)
         for number in left:
-            with contextlib.suppress(OSError):
-                fd = os.pidfd_open(number)
-                try:
-                    if number in named(found):  # the pid is still that process's
-                        signal.pidfd_send_signal(fd, signal.SIGKILL)
-                finally:
-                    os.close(fd)
+            with contextlib.suppress(OSError), OwnedFd(os.pidfd_open(number)) as fd:
+                if number in named(found):  # the pid is still that process's
+                    signal.pidfd_send_signal(fd, signal.SIGKILL)
         return f"process {left[0]}" if left else ""
 
     # --- the sockets ----------------------------------------------------------

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from leeward.apps.agents.reading import beginning
+from leeward.base.user_folders import user_folder
 
 #: Bytes of a file, files that are included, and characters of a value, at most.
 _MOST_BYTES, _MOST_FILES, _MOST_VALUE = 256 << 10, 20, 200
@@ -27,11 +28,9 @@ _ESCAPES = {"n": "\n", "t": "\t", "b": "\b"}
 def identity_of(project: str, environ: Mapping[str, str]) -> dict[str, str]:
     """`name` and `email` of the user who works on the real path *project*, as far as the user's own settings have them."""
     home = environ.get("HOME") or "/"
-    base = environ.get("XDG_CONFIG_HOME", "")
     named = environ.get("GIT_CONFIG_GLOBAL")
     files = [named] if named is not None else [
-        os.path.join(base if base.startswith("/") else os.path.join(home, ".config"), "git/config"),
-        os.path.join(home, ".gitconfig")]
+        user_folder(environ, "CONFIG", "git/config"), os.path.join(home, ".gitconfig")]
     found, left = dict[str, str](), [_MOST_FILES]
     for file in files:
         for key, value in _entries(file, project, home, left):

@@ -24,6 +24,7 @@ from typing import Any
 from leeward.apps.agents.errors import printable
 from leeward.apps.agents.instance_names import is_instance_name
 from leeward.apps.agents.state_files import own_folder, read_state, write_at_once
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.base.dataclass import dataclass, names
 from leeward.errors import BadRequest, Busy, LeewardError
 
@@ -117,12 +118,9 @@ class InstanceRegistry:
                 os.close(lock)
             raise Busy(f"there is an agent {instance.name} already")
         held = HeldInstance(self._folder, lock, instance)
-        try:
+        with on_failure(held.remove):
             if not later:
                 held.record(instance)
-        except BaseException:
-            held.remove()
-            raise
         return held
 
     def running(self) -> list[Instance]:
@@ -176,7 +174,7 @@ class InstanceRegistry:
             if instance is not None:
                 yield HeldInstance(self._folder, lock, instance)
                 continue
-            try:
+            with OwnedFd(lock):
                 # The process was killed before it took any step; or the machine crashed before the content was on the
                 # disk. Only instances with hooks wait for the disk, so there is nothing to undo.
                 if read_state(self._folder, f"{name}.json") == b"":
@@ -184,8 +182,6 @@ class InstanceRegistry:
                     del self._complaints[name]
                 if not os.path.lexists(os.path.join(self._folder, f"{name}.json")):
                     os.unlink(os.path.join(self._folder, f"{name}.lock"))
-            finally:
-                os.close(lock)
 
     def complaints(self) -> list[str]:
         """A line for each file that can't be read."""

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 from leeward.apps.agents.checks import check_package
 from leeward.apps.agents.state_files import own_folder
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.base.dataclass import dataclass
 from leeward.base.whole_files import write_whole
 from leeward.client.folder_size import SizeWatch, size_of
@@ -225,14 +226,11 @@ class Layers:
         path = os.path.join(self._folder, f"{key}-{number}")
         for folder in ("", _ROOT, _WORK):
             os.mkdir(os.path.join(path, folder), 0o700)
-        try:
+        with on_failure(_remove, path):
             names = _unpack(path, packages, sources, self._socket, said, self._reach(sources))
             _remove(os.path.join(path, _WORK))
             row = json.dumps({"folder": os.path.basename(path), "packages": names}).encode()
             write_whole(os.path.join(self._folder, f"{key}.json"), row, lasting=False)
-        except BaseException:
-            _remove(path)
-            raise
         found = self._found(key)
         if found is None:
             raise LayerFailed(f"{path!a:.200} has just been removed")
@@ -293,13 +291,10 @@ class Layers:
     @contextlib.contextmanager
     def _locked(self, key: str) -> Iterator[None]:
         """A context in which no other program makes a layer of this list."""
-        fd = os.open(os.path.join(self._folder, f".{key}.lock"),
-                     os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
+        with OwnedFd(os.open(os.path.join(self._folder, f".{key}.lock"),
+                     os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)) as fd:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(fd)
 
 
 def _key(packages: Sequence[str], etc: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from leeward.apps.agents.instance_names import blake2b
 from leeward.apps.agents.reading import beginning
 from leeward.apps.agents.written import closed_path
+from leeward.base.closing import OwnedFd
 from leeward.spec.folders import within
 from leeward.spec.obeyed.lookup import home_settings, plain
 from leeward.spec.obeyed.repositories import INSIDE, named_in
@@ -76,10 +77,8 @@ def _found_in(project: str) -> ObeyedPaths:
         folder = os.open(project, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return ObeyedPaths((), ())
-    try:
+    with OwnedFd(folder):
         return found_in(folder)
-    finally:
-        os.close(folder)
 
 
 def _named_by_git(project: str) -> list[str]:

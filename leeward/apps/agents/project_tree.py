@@ -24,6 +24,7 @@ from typing import Any
 from leeward.apps.agents.errors import SettingsError, printable
 from leeward.apps.agents.git_index import tracked_unchanged
 from leeward.apps.agents.hiding import FilePattern, FileRules, unfit
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import dataclass
 from leeward.errors import RequestRejected
 from leeward.spec.obeyed.lookup import among
@@ -142,7 +143,7 @@ class _TreeSearch:
 
     def _folder(self, descriptor: int, above: list[str], hidden: bool) -> None:
         """Search one folder, and close its descriptor. *hidden*: one above is excluded, something below may be included."""
-        try:
+        with OwnedFd(descriptor):
             if len(above) > MAX_LEVELS or (len(above) > 8 and len(os.fsencode("/".join(above))) > MAX_PATH):
                 if self._running or hidden:
                     self._hide_unseen("/".join(above), undecided=hidden)
@@ -166,8 +167,6 @@ class _TreeSearch:
                                 entry.is_symlink(), hidden)
                 elif entry.is_dir(follow_symlinks=False):
                     self._below(descriptor, [*above, entry.name], False)
-        finally:
-            os.close(descriptor)
 
     def _note_obeyed(self, above: list[str], names: list[str]) -> None:
         if len(self._repositories) < MAX_REPORTED:
@@ -344,15 +343,13 @@ class _TreeSearch:
                 if error.errno not in (*_GONE, errno.EACCES):
                     raise
                 continue
-            try:
+            with OwnedFd(descriptor):
                 for name, folder, link in self._entries(descriptor):
                     path = f"{above}/{name}" if above else name
                     if folder:
                         waiting.append(path)
                     elif not link and path not in self._hidden:
                         self._other_name(descriptor, name, path)
-            finally:
-                os.close(descriptor)
 
     def _other_name(self, descriptor: int, name: str, path: str) -> None:
         try:

@@ -22,6 +22,7 @@ from leeward.apps.agents.project_tree import check_text
 from leeward.apps.agents.settings import AgentSettings, LibraryFolder
 from leeward.apps.agents.settings_paths import cache_home, config_home, state_home
 from leeward.apps.agents.written import home_path, open_beside, open_real, real_beside, writable_by_agents
+from leeward.base.closing import on_failure
 from leeward.base.dataclass import dataclass, field, replace
 from leeward.client.mounts import Mount
 from leeward.errors import RequestRejected
@@ -277,13 +278,10 @@ class OpenedMounts:
     def __init__(self, request: AgentRequest, environ: Mapping[str, str]) -> None:
         self._opened = list[int]()
         written = writable_by_agents(request.written, environ)
-        try:
+        with on_failure(self.close):
             self.mounts = [each if source.startswith(OPENED) else replace(each, source=self._open(
                 source, written if source in request.folders else None))
                 for each in request.options["mounts"] for source in (os.fspath(each.source),)]
-        except BaseException:
-            self.close()
-            raise
 
     def _open(self, source: str, written: Callable[[str], Iterable[str]] | None) -> str:
         try:

@@ -32,6 +32,7 @@ from leeward.apps.agents.project_tree import MAX_REPORTED, hiding_plan
 from leeward.apps.agents.request import MOST_STAGED, OPENED, AgentRequest, OpenedMounts
 from leeward.apps.agents.settings import AgentSettings
 from leeward.apps.agents.written import open_beside, writable_by_agents
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
@@ -308,14 +309,11 @@ class AgentRun:
     def _content(self, source: str) -> bytes | None:
         """The content of a file of the host that is to be copied; None without one."""
         try:
-            name = open_beside(source, writable_by_agents(self._request.written, self._environ))
-            try:
+            with OwnedFd(open_beside(source, writable_by_agents(self._request.written, self._environ))) as name:
                 if not stat.S_ISREG(os.fstat(name).st_mode):  # to open a FIFO waits for its other end
                     raise RequestRejected(f"{source!a:.200} is no regular file, and is to be copied")
                 with open(f"/proc/self/fd/{name}", "rb") as file:
                     content = file.read(MOST_STAGED + 1)
-            finally:
-                os.close(name)
         except FileNotFoundError:
             return None
         except OSError as error:

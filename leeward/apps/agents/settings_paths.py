@@ -1,14 +1,12 @@
-"""
-The paths of a user's settings, definitions and records of agents.
-
-Source:    XDG Base Directory Specification 0.8: a relative path in these variables is ignored.
-"""
+"""The paths of a user's settings, definitions and records of agents."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Mapping
+
+from leeward.base.user_folders import user_folder
 
 #: The folder of the package's definitions, each in a folder of its own; and the name of the file there.
 OURS, FILE = os.path.join(os.path.dirname(__file__), "definitions"), "agent.toml"
@@ -19,7 +17,7 @@ USER_FILE = "agents.toml"
 
 def config_home(environ: Mapping[str, str]) -> str:
     """`~/.config/leeward`: settings in agents.toml, definitions in agents/NAME/agent.toml."""
-    return os.path.join(_base(environ, "XDG_CONFIG_HOME", ".config"), "leeward")
+    return user_folder(environ, "CONFIG", "leeward")
 
 
 def definition_files(name: str, config_home: str) -> tuple[str, str]:
@@ -29,7 +27,7 @@ def definition_files(name: str, config_home: str) -> tuple[str, str]:
 
 def state_home(environ: Mapping[str, str]) -> str:
     """`~/.local/state/leeward/agents`: running instances, and the accepted grants."""
-    return os.path.join(_base(environ, "XDG_STATE_HOME", ".local/state"), "leeward", "agents")
+    return user_folder(environ, "STATE", "leeward", "agents")
 
 
 def kept_changes(environ: Mapping[str, str], instance: str) -> str:
@@ -40,9 +38,4 @@ def kept_changes(environ: Mapping[str, str], instance: str) -> str:
 
 def cache_home(environ: Mapping[str, str]) -> str:
     """`~/.cache/leeward/agents`: layers with system packages."""
-    return os.path.join(_base(environ, "XDG_CACHE_HOME", ".cache"), "leeward", "agents")
-
-
-def _base(environ: Mapping[str, str], variable: str, otherwise: str) -> str:
-    given = environ.get(variable, "")
-    return given if given.startswith("/") else os.path.join(environ.get("HOME") or "/", otherwise)
+    return user_folder(environ, "CACHE", "leeward", "agents")

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from leeward.apps.agents.reading import beginning
+from leeward.base.user_folders import user_folder
 from leeward.errors import RequestRejected
 
 #: The call of the manager in a shim of pyenv, rbenv or nodenv.
@@ -151,9 +152,7 @@ def _tool_versions(environ: Mapping[str, str]) -> Iterator[tuple[str, list[str]]
 def _of_mise(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     import tomllib  # only for a shim
 
-    home = environ.get("HOME") or "/"
-    config = environ.get("XDG_CONFIG_HOME", "")
-    folder = environ.get("MISE_CONFIG_DIR") or f"{config if config.startswith('/') else f'{home}/.config'}/mise"
+    folder = environ.get("MISE_CONFIG_DIR") or user_folder(environ, "CONFIG", "mise")
     try:
         tools = tomllib.loads(_text(f"{folder}/config.toml", _MOST_CHOSEN)).get("tools", {})
     except (ValueError, RecursionError):

@@ -23,6 +23,7 @@ from leeward.apps.agents.errors import printable
 from leeward.apps.agents.git_index import tracked_unchanged
 from leeward.apps.agents.hiding import FileRules
 from leeward.apps.agents.project_tree import hiding_plan
+from leeward.base.closing import OwnedFd
 from leeward.spec.folders import within
 
 #: Bytes of a call, of a shell line and of a path, at most. The kernel passes no longer line or path either, and to
@@ -110,22 +111,16 @@ def _is_tracked(path: str, project: str, rules: FileRules) -> bool:
     """Whether git shows the file *path* anyway, as in `project_tree`."""
     if not (rules.shows_repository and rules.hides_by_name(path)):
         return False
-    fd = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with OwnedFd(os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
         return bool(tracked_unchanged(fd, [path]))
-    finally:
-        os.close(fd)
 
 
 def _hidden_below(folder: str, project: str, rules: FileRules) -> str:
     """A hidden file of the project that is below *folder*; "" if there is none."""
     if not within(folder, project) and not within(project, folder):
         return ""
-    fd = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with OwnedFd(os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
         hidden = [os.path.join(project, each.path) for each in hiding_plan(fd, rules, project).hidden]
-    finally:
-        os.close(fd)
     return next((path for path in hidden if within(path, folder)), "")
 
 

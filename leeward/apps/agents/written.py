@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from leeward.apps.agents.reading import MAX_FILE
 from leeward.apps.agents.settings_paths import FILE, OURS, config_home
+from leeward.base.closing import OwnedFd
 from leeward.client.host_paths import open_through
 from leeward.errors import RequestRejected
 from leeward.spec.folders import within
@@ -54,10 +55,8 @@ def real_beside(path: str, written: Callable[[str], Iterable[str]]) -> str:
 
 def closed_path(fd: int) -> str:
     """The path of what *fd* is open on, which is closed."""
-    try:
+    with OwnedFd(fd):
         return os.readlink(f"/proc/self/fd/{fd}")
-    finally:
-        os.close(fd)
 
 
 def writable_by_agents(own: Iterable[str], environ: Mapping[str, str]) -> Callable[[str], Iterator[str]]:

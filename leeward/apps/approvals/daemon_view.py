@@ -8,6 +8,7 @@ Trust:     none in titles, metadata and names of hosts, which jobs choose.
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import threading
 import time
@@ -85,11 +86,9 @@ class DaemonView:
         def ask(op: str, fields: Mapping[str, Any]) -> Any:
             return connection.call(op, fields, time.monotonic() + _ANSWER_S)[0]
 
-        try:
+        with contextlib.closing(connection):
             status = ask("status", {}).ok or {}
             sandboxes = listed(lambda after: ask("sandbox_list", after))
-        finally:
-            connection.close()
         uptime = status.get("uptime")
         uptime = uptime if isinstance(uptime, int | float) else 0.0
         if status.get("pid") != self._pid or uptime < self._uptime:  # another daemon, whose rows count from 1

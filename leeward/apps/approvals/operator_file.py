@@ -9,7 +9,6 @@ Holds:     an error in the file stops the start, since without a part of the rul
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 
 from leeward.apps.approvals.notifying import POLICY, NotifySettings, parse_notify
 from leeward.apps.approvals.queue.rules import MOST_RULES, ApprovalRule, parse_rule
+from leeward.base.user_folders import user_folder
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, parse_host
 from leeward.spec.writers import trusted_content
@@ -40,10 +40,7 @@ class OperatorPolicy:
 
 def default_file(environ: Mapping[str, str]) -> str:
     """The path of the file, by XDG_CONFIG_HOME and HOME."""
-    config = environ.get("XDG_CONFIG_HOME", "")
-    if not config.startswith("/"):
-        config = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
-    return os.path.join(config, "leeward", FILE)
+    return user_folder(environ, "CONFIG", "leeward", FILE)
 
 
 def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPolicy:

@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from leeward.apps.audit.record_lines import BEGINNING, MOST_LINE, AuditRow, ReadLine, chained, read_line, written
+from leeward.base.closing import OwnedFd, on_failure
+from leeward.base.user_folders import user_folder
 from leeward.errors import BadRequest, Busy
 
 FILE, HEAD, TORN = "audit.jsonl", "audit.head", "audit.torn"
@@ -40,10 +42,7 @@ _OLD = re.compile(r"audit\.jsonl\.([1-9][0-9]{0,5})")
 
 def default_folder(environ: Mapping[str, str], name: str = "audit") -> str:
     """The folder of the record of this process's user, or *name* beside it, by XDG_STATE_HOME and HOME."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):
-        state = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "leeward", name)
+    return user_folder(environ, "STATE", "leeward", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +160,13 @@ class Journal:
                 raise OSError(errno.EBUSY, str(error)) from None
         path = os.path.join(self.folder, FILE)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
+        with on_failure(os.close, fd):
             self._size = os.fstat(fd).st_size
             if self._size and os.pread(fd, 1, self._size - 1) != b"\n":
                 # A line that a power cut has left half-written stays, and is read as a bad one.
                 self._size += os.write(fd, b"\n")
             if not self._started:
                 self._find_end()
-        except BaseException:
-            os.close(fd)
-            raise
         self._fd = fd
 
     def _find_end(self) -> None:
@@ -206,11 +202,9 @@ class Journal:
         content = f"{self._number} {self._before} {self._first}\n".encode()
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            try:
+            with OwnedFd(fd):
                 if os.write(fd, content) != len(content):
                     raise OSError(errno.ENOSPC, "the disk is full")
-            finally:
-                os.close(fd)
             os.rename(temporary, os.path.join(self._head_folder, HEAD))
         except OSError:
             os.unlink(temporary)
@@ -368,8 +362,7 @@ def mend(folder: str, head: str | None = None) -> int:
     if the chain has another fault, which isn't mended; Busy if another process writes the chain, or the mending can't
     be recorded.
     """
-    lock = _locked(folder)
-    try:
+    with OwnedFd(_locked(folder)):
         found = verify(folder, head)
         torn = [line for line in read(folder) if line.fault]
         if not torn:
@@ -391,8 +384,6 @@ def mend(folder: str, head: str | None = None) -> int:
                 file.flush()
                 os.fsync(file.fileno())
             os.rename(f"{path}.mend", path)
-    finally:
-        os.close(lock)
     writer = Journal(folder, head)
     writer.write(AuditRow(time.time(), "audit", "mend", "mended", by="cli", metadata={
         "lines": len(torn), "bytes": len(held), "sha256": hashlib.sha256(held).hexdigest()}))

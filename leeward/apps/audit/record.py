@@ -28,6 +28,7 @@ from operator import itemgetter
 
 from leeward.apps.audit.journal import KEPT_FILES, ROTATE, Journal, Verified, is_torn, mend, read, read_head, verify
 from leeward.apps.audit.record_lines import AuditRow, ReadLine
+from leeward.base.closing import on_failure
 from leeward.base.protocols import Protocol
 
 #: The folder of the second chain.
@@ -55,11 +56,8 @@ class AuditRecord:
         self.folder, own = folder, os.path.join(folder, DECISIONS)
         own_head = None if head is None else os.path.join(head, DECISIONS)
         self._rest = Journal(folder, head, rotate=rotate, kept=kept)
-        try:
+        with on_failure(self._rest.close):
             self._decisions = Journal(own, own_head, rotate=rotate, kept=kept)
-        except BaseException:
-            self._rest.close()
-            raise
         try:
             named = read_head(own_head or own)
         except OSError:

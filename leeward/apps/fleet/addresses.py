@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from leeward.base.user_folders import user_folder
 from leeward.errors import BadRequest, RequestRejected, brief
 from leeward.spec.paths import RemoteHost
 from leeward.spec.writers import trusted_content
@@ -96,10 +97,7 @@ def configured(environ: Mapping[str, str]) -> str | list[str | Mapping[str, Any]
     named = environ.get(VARIABLE, "").split()
     if named:
         return named[0] if is_cluster(named[0]) else [*named]
-    config = environ.get("XDG_CONFIG_HOME", "")
-    if not config.startswith("/"):
-        config = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
-    own = os.path.join(config, "leeward", FILE)
+    own = user_folder(environ, "CONFIG", "leeward", FILE)
     for path in (own, SYSTEM_FILE):
         try:
             return nodes_in(path)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from leeward.apps.fleet.node_client import NodeClient
+from leeward.base.closing import OwnedFd
 from leeward.client.connecting import started
 from leeward.errors import DaemonAway, DaemonError, Refused, told
 
@@ -240,7 +241,7 @@ async def _until(event: asyncio.Event, seconds: float) -> None:
 
 def _content(fd: int) -> bytes:
     """What is in a memory file, which is closed."""
-    try:
+    with OwnedFd(fd):
         size, read = os.fstat(fd).st_size, b""
         while len(read) < size:
             piece = os.pread(fd, size - len(read), len(read))
@@ -248,8 +249,6 @@ def _content(fd: int) -> bytes:
                 break
             read += piece
         return read
-    finally:
-        os.close(fd)
 
 
 def _portable(error: Exception) -> DaemonError:

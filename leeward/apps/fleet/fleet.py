@@ -21,6 +21,7 @@ from leeward.apps.fleet.aio_fleet import DRAIN_S, AsyncFleet
 from leeward.apps.fleet.aio_open import NO_FOLDERS, AsyncFleetSession, Connections
 from leeward.apps.fleet.many import Job
 from leeward.apps.fleet.moving import moved_state
+from leeward.base.closing import on_failure
 from leeward.client import sandbox_calls
 from leeward.client.options import Options, SessionOptions, TurnOptions, arrivals_of, arrived, awaited_by
 from leeward.client.sandbox import Sandbox
@@ -53,11 +54,8 @@ class _FleetLoop:
             what.close()
             raise RequestRejected(unable)
         waiting = asyncio.run_coroutine_threadsafe(what, self._loop)
-        try:
+        with on_failure(waiting.cancel):
             return waiting.result()
-        except BaseException:
-            waiting.cancel()
-            raise
 
     @property
     def closed(self) -> bool:
@@ -159,11 +157,11 @@ class Fleet:
                 deadline: float | None = None, **options: Unpack[SessionOptions]) -> Iterator[FleetSession]:
         """As AsyncFleet.session."""
         opening = self._fleet.session(tags=tags, resources=resources, deadline=deadline, **options)
-        session = self._loop.run(_entered(opening))
+        session = self._loop.run(opening.__aenter__())
         try:
             yield FleetSession(self._loop, session)
         finally:
-            self._loop.run(_left(opening))
+            self._loop.run(opening.__aexit__(None, None, None))
 
     def status(self) -> dict[str, Any]:
         """As AsyncFleet.status."""
@@ -215,14 +213,6 @@ async def _read_in_thread(jobs: Iterable[Job]) -> AsyncIterator[Job]:
     source = iter(jobs)
     while (job := await asyncio.to_thread(next, source, None)) is not None:
         yield job
-
-
-async def _entered(opening: contextlib.AbstractAsyncContextManager[T]) -> T:
-    return await opening.__aenter__()
-
-
-async def _left(opening: contextlib.AbstractAsyncContextManager[object]) -> None:
-    await opening.__aexit__(None, None, None)
 
 
 class _Bridged:

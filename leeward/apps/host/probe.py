@@ -23,6 +23,7 @@ from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
 from leeward._native.steps import Call, Table, returns
 from leeward.apps.host.facts import FILES, MOUNTS, Record, error_name, service_of
+from leeward.base.closing import OwnedFd
 from leeward.errors import KernelRefusal, LeewardError, Unsupported
 from leeward.isolation import interpreter
 from leeward.isolation.cgroup.choose import choose
@@ -170,11 +171,8 @@ def _snapshot() -> int:
     try:
         with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
             pagemap.read(8)
-        file = memory_file("leeward_doctor")
-        try:
+        with OwnedFd(memory_file("leeward_doctor")) as file:
             os.pwrite(file, b"\0", _SNAPSHOT - 1)  # of the rest no page is taken
-        finally:
-            os.close(file)
     except OSError as error:
         return error.errno or 255
     return 0

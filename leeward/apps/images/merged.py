@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 
 from leeward.apps.images.unpacking import OPAQUE
+from leeward.base.closing import on_failure
 from leeward.client.changes import digest_of
 from leeward.client.host_paths import beneath
 
@@ -19,12 +20,9 @@ class MergedLayers:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._tops: list[int] = []
-        try:
+        with on_failure(self.close):
             for path in reversed(paths):
                 self._tops.append(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         while self._tops:

@@ -19,26 +19,12 @@ from contextlib import suppress
 from functools import partial
 
 import anyio.from_thread
+import mcp_types as types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    CallToolRequestParams,
-    CallToolResult,
-    CompleteRequestParams,
-    CompleteResult,
-    Completion,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-    Tool,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
@@ -64,7 +50,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _SESSION = "mcp-session-id"
 
 #: The tools where a call names its sandbox.
-_NAMED = [Tool.model_validate({**tool, "inputSchema": {**tool["inputSchema"], "properties": {
+_NAMED = [types.Tool.model_validate({**tool, "inputSchema": {**tool["inputSchema"], "properties": {
     **tool["inputSchema"]["properties"], "sandbox": {"type": "string", "description":
         "The name of a sandbox, which is made at its first use. Without a name it is the caller's own one."}}}})
     for tool in TOOLS]
@@ -175,14 +161,14 @@ class TenantServer:
         """What answers a call; MCPError if it has to name a sandbox and doesn't."""
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             if not name and self.tenant == ANYBODY:
-                raise MCPError(INVALID_PARAMS, "without a token a call has to name its sandbox: choose a name that nobody "
-                                               "guesses, as the argument `sandbox`")
+                raise MCPError(types.INVALID_PARAMS, "without a token a call has to name its sandbox: choose a name that"
+                                                     " nobody guesses, as the argument `sandbox`")
             if name and not _NAME.fullmatch(name):
-                raise MCPError(INVALID_PARAMS, "a sandbox's name has at most 64 letters, digits and ._-")
+                raise MCPError(types.INVALID_PARAMS, "a sandbox's name has at most 64 letters, digits and ._-")
             key = f"name {name}"
         else:
             if name:
-                raise MCPError(INVALID_PARAMS, "a session has one sandbox here, which has no name")
+                raise MCPError(types.INVALID_PARAMS, "a session has one sandbox here, which has no name")
             assert context.request is not None
             key = f"session {context.request.headers.get(_SESSION, '')}"
         found = self._known.get(key)
@@ -211,12 +197,12 @@ class TenantServer:
 
     # --- the answers ----------------------------------------------------------------
 
-    async def list(self, context: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
+    async def list(self, context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return ListToolsResult(tools=_NAMED)
-        return ListToolsResult(tools=[Tool.model_validate(tool) for tool in TOOLS])
+            return types.ListToolsResult(tools=_NAMED)
+        return types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in TOOLS])
 
-    async def call(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
+    async def call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         given = dict(params.arguments or {})
         name = given.pop("sandbox", "")
         tools = await self._of(context, name if isinstance(name, str) else "/")
@@ -228,19 +214,20 @@ class TenantServer:
         finally:
             self._use.jobs -= 1
 
-    async def resources(self, context: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
+    async def resources(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS and self.tenant == ANYBODY:
-            return ListResourcesResult(resources=[])
+            return types.ListResourcesResult(resources=[])
         return await (await self._of(context, "")).resources(context, params)
 
-    async def complete(self, context: Context, params: CompleteRequestParams) -> CompleteResult:
+    async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS and self.tenant == ANYBODY:
-            return CompleteResult(completion=Completion(values=[]))
+            return types.CompleteResult(completion=types.Completion(values=[]))
         return await (await self._of(context, "")).complete(context, params)
 
-    async def templates(self, context: Context, _params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+    async def templates(self, context: Context,
+                        _params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
         return templates_of("{sandbox}" if context.protocol_version in MODERN_PROTOCOL_VERSIONS else "")
 
-    async def resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+    async def resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         name, _ = place_of(params.uri)
         return await (await self._of(context, name)).resource(context, params)

@@ -33,6 +33,7 @@ from leeward.apps.serve.nodes import routes as health
 from leeward.apps.serve.problems import ServeProblem
 from leeward.apps.serve.sockets import MOST_MESSAGE
 from leeward.apps.serve.tokens import TokenFile
+from leeward.base.closing import on_failure
 from leeward.base.line_writer import LineWriter
 from leeward.errors import BadRequest, told_with_place
 from leeward.spec.paths import RemoteHost, client_socket
@@ -194,14 +195,11 @@ def bind(host: str, port: int) -> sockets.socket:
         family, kind, protocol, _, address = sockets.getaddrinfo(
             host, port, type=sockets.SOCK_STREAM, flags=sockets.AI_PASSIVE)[0]
         made = _Listener(family, kind, protocol)
-        try:
+        with on_failure(made.close):
             made.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
             made.bind(address)
             made.listen()
             made.setblocking(False)
-        except BaseException:
-            made.close()
-            raise
     except OSError as error:
         raise BadRequest(f"{host}:{port}: {(error.strerror or 'no such address').lower()}") from None
     return made

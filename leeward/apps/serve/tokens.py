@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from leeward.base.closing import OwnedFd
 from leeward.base.whole_files import write_whole
 from leeward.errors import BadRequest, quoted
 from leeward.spec.sizes import parse_size
@@ -211,8 +212,7 @@ class TokenFile:
     def _changing(self) -> Iterator[_Stored]:
         folder = os.path.dirname(self.path)
         os.makedirs(folder, 0o700, exist_ok=True)
-        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
+        with OwnedFd(os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             stored = self._read() if os.path.lexists(self.path) else _Stored()
             stored.key = stored.key or secrets.token_bytes(32)
@@ -220,8 +220,6 @@ class TokenFile:
             rows = [{"hash": key, **asdict(each)} for key, each in stored.tenants.items()]
             text = json.dumps({"key": stored.key.hex(), "tenants": rows}, indent=1).encode()
             write_whole(self.path, text)
-        finally:
-            os.close(lock)
 
     def _read(self) -> _Stored:
         try:

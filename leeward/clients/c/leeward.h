@@ -493,8 +493,8 @@ typedef int (*leeward_map_ended)(void *context, int64_t number, leeward_result *
 
 /* Run many jobs over this handle's connection, as many at once as the daemon takes, and tell of each end as it comes.
  *
- * A job that the daemon refuses because it is busy is sent again when another one has ended, or after the time that the
- * daemon names; for 30 s in which none was served. No job of leeward_submit may be in flight. The callbacks may call
+ * A job that the daemon refuses because it is busy, or no worker came free in time, is sent again when another one has
+ * ended, or after the time that the daemon names; for 30 s in which none was served. No job of leeward_submit may be in flight. The callbacks may call
  * nothing with this handle.
  *
  * Args:

@@ -13,14 +13,14 @@
 
 /* Requests of one connection that may be in flight, less some for a cancel of each kind. */
 #define MOST 240
-/* Seconds without any result after which a busy daemon is an error; and those until a job is sent again where none is in
+/* Seconds from a refusal, without any result, after which a busy daemon is an error; and those until a job is sent again where none is in
  * flight and the daemon names no time. */
 #define BUSY_S 30.0
 #define PAUSE_S 0.05
 
 /* A job between its `next` and its `ended`. */
 struct mapped {
-	int64_t number, id; /* id 0: it isn't in flight, but refused as busy */
+	int64_t number, id; /* id 0: it isn't in flight, but refused for want of room */
 	leeward_map_job job;
 };
 
@@ -33,7 +33,7 @@ struct map {
 	size_t count, in_flight, most; /* of jobs; of those in flight; and how many may be */
 	int64_t given;
 	bool more;
-	double until, served;
+	double until, refused; /* refused: since the last result, or 0 */
 };
 
 static void pause_for(double seconds)
@@ -105,7 +105,9 @@ static int take(struct map *map, size_t room)
 		return lw_fail(LEEWARD_INVALID, "leeward_map: a job of leeward_submit was in flight");
 	}
 	map->in_flight--;
-	if (code == LEEWARD_BUSY && lw_now() < map->served + BUSY_S) {
+	if ((code == LEEWARD_BUSY || code == LEEWARD_QUEUE_TIMEOUT) && map->refused <= 0)
+		map->refused = lw_now();
+	if ((code == LEEWARD_BUSY || (code == LEEWARD_QUEUE_TIMEOUT && map->in_flight)) && lw_now() < map->refused + BUSY_S) {
 		map->jobs[at].id = 0;
 		map->most = map->in_flight > 1 ? map->in_flight : 1;
 		if (!map->in_flight) {
@@ -118,7 +120,7 @@ static int take(struct map *map, size_t room)
 	if (code == LEEWARD_AWAY || code == LEEWARD_NO_ANSWER || code == LEEWARD_BAD_REPLY || code == LEEWARD_NO_MEMORY)
 		return code;
 	if (result) {
-		map->served = lw_now();
+		map->refused = 0;
 		map->most += map->most < room;
 	}
 	one = map->jobs[at];
@@ -131,7 +133,7 @@ int leeward_map(leeward_handle *handle, leeward_map_next next, leeward_map_ended
 {
 	size_t room = at_once ? at_once : MOST;
 	struct map map = {.handle = handle, .next = next, .ended = ended, .context = context, .most = room, .more = true,
-			  .served = lw_now(), .until = deadline > 0 ? lw_now() + deadline : INFINITY};
+			  .until = deadline > 0 ? lw_now() + deadline : INFINITY};
 	int failed = LEEWARD_OK;
 
 	if (!handle || !next || !ended)

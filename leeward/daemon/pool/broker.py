@@ -31,21 +31,6 @@ from leeward.daemon.worker import bare
 from leeward.errors import Busy, PeerError, Unsupported, told
 from leeward.isolation.egress_route import EgressPlan
 from leeward.wire import egress_control as control
-from leeward.wire.egress_control import (
-    Ask,
-    Begin,
-    Cleared,
-    Decided,
-    FetchAnswer,
-    FetchOrder,
-    Gone,
-    Leased,
-    Message,
-    Over,
-    Stand,
-    Unask,
-    Unfetch,
-)
 from leeward.wire.fetches import check_answer
 
 if TYPE_CHECKING:
@@ -85,7 +70,7 @@ class Fetches:
         """Forget a fetch. Returns whether it was still waited for."""
         return self._waiting.pop(number, None) is not None
 
-    def answered(self, message: FetchAnswer) -> None:
+    def answered(self, message: control.FetchAnswer) -> None:
         """Pass on the broker's answer to a fetch; PeerError if it is invalid."""
         answer = check_answer(message.about)
         found = self._waiting.pop(message.number, None)
@@ -116,7 +101,7 @@ class Standing:
     number: int
     plan: EgressPlan
     listeners: Sequence[int]
-    lease: Leased | None = None
+    lease: control.Leased | None = None
     seal: OpenSeal | None = None
     clearing: Callable[[], None] | None = None  # when the broker and the queues have nothing of the last lease
     ends: int = 0  # the number of leases that have ended
@@ -127,8 +112,8 @@ class BrokerConnection:
 
     costs = "broker"
 
-    def __init__(self, reactor: Reactor, log: EventLog, begin: Callable[[], Begin],
-                 record: Callable[[Decided], None], asks: AskBook) -> None:
+    def __init__(self, reactor: Reactor, log: EventLog, begin: Callable[[], control.Begin],
+                 record: Callable[[control.Decided], None], asks: AskBook) -> None:
         self._reactor, self._log, self._begin, self._record, self._asks = reactor, log, begin, record, asks
         asks.tell = self._send
         self._places: dict[object, Standing] = {}
@@ -167,7 +152,7 @@ class BrokerConnection:
     def lease(self, worker: object, runner: int, policy: dict[str, object], own: LeaseSeal | None = None) -> None:
         """Lease *worker*'s listeners to *runner*, under *policy*. *own*: its authority and placeholders, for TLS."""
         place = self._places[worker]
-        lease = Leased(place.number, runner, os.urandom(32), policy)
+        lease = control.Leased(place.number, runner, os.urandom(32), policy)
         if place.seal is not None and own is not None:
             lease = replace(lease, seal=place.seal.number, signer=own.key, certificate=own.certificate,
                             placeholders=list(own.placeholders))
@@ -193,11 +178,11 @@ class BrokerConnection:
             raise Busy("there is no broker for this sandbox now; ask again")
         number = self.fetches.begin(user, answered)
         place = found[0].number
-        self._send(FetchOrder(place, number, about), fds)
+        self._send(control.FetchOrder(place, number, about), fds)
 
         def take_back() -> None:
             if self.fetches.end(number):
-                self._send(Unfetch(place, number))
+                self._send(control.Unfetch(place, number))
         return take_back
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
@@ -210,7 +195,7 @@ class BrokerConnection:
         return False
 
     def _clear(self, place: Standing, seconds: float) -> None:
-        self._send(Over(place.number))
+        self._send(control.Over(place.number))
         self._reactor.after(seconds, partial(self._check_cleared, place, place.ends, self.starts))
 
     def _check_cleared(self, place: Standing, end: int, start: int) -> None:
@@ -230,10 +215,10 @@ class BrokerConnection:
         """Forget the worker's listeners: it has ended."""
         place = self._places.pop(worker, None)
         if place is not None:
-            self._send(Gone(place.number))
+            self._send(control.Gone(place.number))
             if place.seal is not None and place.seal.number not in self._sealed():
                 self._sent_seals.discard(place.seal.number)
-                self._send(Gone(place.seal.number))
+                self._send(control.Gone(place.seal.number))
 
     def _sealed(self) -> set[int]:
         return {place.seal.number for place in self._places.values() if place.seal is not None}
@@ -267,7 +252,7 @@ class BrokerConnection:
             self._sent_seals.add(place.seal.number)
             with place.seal.opened() as fds:
                 self._send(place.seal.message(), fds)
-        self._send(Stand(place.number, list(place.plan.ports), place.plan.families), place.listeners)
+        self._send(control.Stand(place.number, list(place.plan.ports), place.plan.families), place.listeners)
         if place.clearing is not None:
             self._clear(place, 4 * STUCK_S)  # it has to start first
         if place.lease is not None:
@@ -293,7 +278,7 @@ class BrokerConnection:
         if self._places:
             self._start_again()
 
-    def _send(self, message: Message, fds: Sequence[int] = ()) -> None:
+    def _send(self, message: control.Message, fds: Sequence[int] = ()) -> None:
         if self._sender is not None:  # a broker gets all of it when it starts
             self._sender.send(control.encode(message), fds)
 
@@ -314,13 +299,13 @@ class BrokerConnection:
                 return
             try:
                 row = control.decode(data)
-                if isinstance(row, Decided):
+                if isinstance(row, control.Decided):
                     self._record(row)
-                elif isinstance(row, Cleared):
+                elif isinstance(row, control.Cleared):
                     self._cleared(row.place)
-                elif isinstance(row, FetchAnswer):
+                elif isinstance(row, control.FetchAnswer):
                     self.fetches.answered(row)
-                elif isinstance(row, (Ask, Unask)):
+                elif isinstance(row, (control.Ask, control.Unask)):
                     self._asks.hear(row)
                 else:
                     raise PeerError(f"it says {type(row).__name__}")

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.closing import OwnedFd
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.pool.asks import AskBook
@@ -259,14 +260,11 @@ class OpenSeal:
     @staticmethod
     def _copy(path: str, into: int) -> None:
         """Copy by splice(2), so that the bytes don't come into this process."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
+        with OwnedFd(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)) as fd:
             if stat.S_ISREG(os.fstat(fd).st_mode):
                 while os.splice(fd, into, _MOST, flags=os.SPLICE_F_NONBLOCK):
                     pass
                 os.write(into, b"\0")
-        finally:
-            os.close(fd)
 
     def _run(self, name: str, command: str, into: int) -> None:
         import subprocess

@@ -105,7 +105,7 @@ class CallProcess:
     def _read(self) -> bool:
         """Read more of the answer, and return whether it is complete; PeerError if it isn't one, or has no more."""
         answer, turn = self._answer, len(self._answer) + _TURN
-        while len(answer) < turn:
+        while True:
             need = _HEAD
             if len(answer) >= _HEAD:
                 size = int.from_bytes(answer[:_HEAD], "big")
@@ -117,6 +117,8 @@ class CallProcess:
                         raise PeerError("an answer to a call that it has not read")
                     return True
                 self._make_room(self._reply, size)
+            if len(answer) >= turn:
+                return False
             try:
                 data = os.read(self._reply, min(need - len(answer), _READ))
             except BlockingIOError:
@@ -126,7 +128,6 @@ class CallProcess:
             if self._heard is None:
                 raise PeerError("bytes that answer nothing")
             answer += data
-        return False
 
     def end(self, why: str) -> None:
         """Give the process up: end it, and call `lost` with *why*."""

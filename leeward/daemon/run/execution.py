@@ -167,8 +167,9 @@ _UNREAD_S = 0.001
 METER_S = 0.005
 #: Seconds after which the daemon is late to read a full pipe, which the job hasn't to answer for.
 LATE_S = 0.02
-#: As _AGAIN_S, after an interrupt. SIGURG, because its default action is to be ignored.
-_NUDGE_S = 0.02
+#: As _AGAIN_S, after an interrupt: SIGURG, because its default action is to be ignored, and again after twice the time,
+#: while that is below _LAST_NUDGE_S, since a job without a processor takes several of them for one.
+_NUDGE_S, _LAST_NUDGE_S = 0.02, 1.0
 
 _ANY = Result(b"\n", b"", 0, Outcome.FINISHED, duration=0.001, cpu_time=0.001, memory_peak=1 << 20)
 
@@ -494,12 +495,18 @@ class Execution:
         taken = self.taken
         if taken:
             self.signal(signal.SIGINT)
-        self._timers["interrupt"] = (self._reactor.after(_NUDGE_S, self._nudge) if taken else
-                                     self._reactor.after(_UNREAD_S, self.interrupt))
+            self._nudge_in(_NUDGE_S)
+        else:
+            self._timers["interrupt"] = self._reactor.after(_UNREAD_S, self.interrupt)
 
-    def _nudge(self) -> None:
+    def _nudge_in(self, pause: float) -> None:
+        self._timers["interrupt"] = self._reactor.after(pause, partial(self._nudge, 2 * pause))
+
+    def _nudge(self, pause: float) -> None:
         if not self.over:
             self.signal(signal.SIGURG)
+            if pause < _LAST_NUDGE_S:
+                self._nudge_in(pause)
 
     @property
     def taken(self) -> bool:

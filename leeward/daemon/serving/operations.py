@@ -165,8 +165,8 @@ class Operations:
         tickets[request.id] = None
         try:
             ticket = flight.sessions.execute(request, functions) if job is None else jobs.submit(
-                job, partial(flight.done, request.id), server.config.queue_timeout, self._share.user,
-                ReplyAddress(flight.fd, request.id))
+                job, partial(flight.done, request.id), max(server.config.queue_timeout, job.limits.wall or 0.0),
+                self._share.user, ReplyAddress(flight.fd, request.id))
         except Exception as error:
             if request.id in tickets:
                 del tickets[request.id]

@@ -17,6 +17,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
+from leeward.base.closing import on_failure
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, WRITE, Reactor, Timer
 from leeward.daemon.telling.metrics import CONTENT_TYPE
@@ -224,13 +225,10 @@ def bind(place: str) -> socket.socket:
     host, _, port = place.rpartition(":")
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    try:
+    with on_failure(sock.close):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host.strip("[]"), int(port)))
         sock.listen(CLIENTS)
-    except BaseException:
-        sock.close()
-        raise
     return sock
 
 

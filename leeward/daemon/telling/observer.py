@@ -17,6 +17,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 
+from leeward.base.closing import on_failure
 from leeward.base.dataclass import dataclass, field
 from leeward.base.line_writer import LineWriter
 from leeward.daemon.loop.reactor import Reactor
@@ -295,7 +296,7 @@ class _File:
                                | os.O_NONBLOCK, 0o600)
         except OSError as error:
             raise BadRequest(f"security_log {quoted(path)}: {(error.strerror or str(error)).lower()}") from None
-        try:
+        with on_failure(os.close, self._fd):
             about = os.fstat(self._fd)
             if not stat.S_ISREG(about.st_mode):
                 raise BadRequest(f"security_log {quoted(path)}: is no regular file")
@@ -304,9 +305,6 @@ class _File:
             if others_write(self._fd, about):
                 raise BadRequest(f"security_log {quoted(path)}: its mode {about.st_mode & 0o777:04o}"
                                  f" lets others write it; {cure(path)}")
-        except BaseException:
-            os.close(self._fd)
-            raise
         self._writer = LineWriter(self._fd)
 
     def record(self, event: str, fields: dict[str, object]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Table, gives, returns
+from leeward.base.closing import OwnedFd
 from leeward.errors import KernelRefusal, Unsupported
 
 #: The host id of root's worker 0: above what login.defs, subuid and the containers of distributions use, below 2^31.
@@ -96,11 +97,8 @@ def write_maps(pid: int, uid_map: str, gid_map: str, *, setgroups: bool) -> None
 def _parent(pid: int) -> int | None:
     """Return a descriptor, which the caller owns, of the parent of *pid*'s user namespace; None if that is our own."""
     try:
-        fd = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with OwnedFd(os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)) as fd:
             parent = fcntl.ioctl(fd, _NS_GET_PARENT)
-        finally:
-            os.close(fd)
     except OSError as error:
         raise KernelRefusal("ioctl", f"/proc/{pid}/ns/user, NS_GET_PARENT", error.errno or 0) from error
     os.set_inheritable(parent, False)
@@ -112,11 +110,8 @@ def _parent(pid: int) -> int | None:
 
 def _write(path: str, text: str) -> None:
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
+        with OwnedFd(os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as fd:
             os.write(fd, text.encode())
-        finally:
-            os.close(fd)
     except OSError as error:
         raise KernelRefusal("write", f"{path}, {text!r}", error.errno or 0) from error
 

@@ -224,7 +224,7 @@ class Leasing:
             runner.kill()
             self.killed(runner)
         if runner.state is RunnerState.GONE and runner is self.running:
-            self.running = None
+            self.emptied()
         self._reactor.soon(self._worker.go_on)
 
     def killed(self, runner: Runner) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
@@ -195,12 +196,10 @@ class Zygote:
             pidfd = os.pidfd_open(self.process.pid)
         except OSError:  # no descriptor is left to wait with
             return False
-        try:
+        with OwnedFd(pidfd):
             poll = select.poll()
             poll.register(pidfd, select.POLLIN)
             return bool(poll.poll(seconds * 1000))
-        finally:
-            os.close(pidfd)
 
 
 #: Seconds until another try, after a successor that was never ready; doubled each time up to the second figure.

@@ -337,6 +337,7 @@ def test_the_pauses_of_a_busy_daemon() -> None:
     late = errors.QueueTimeout("no")
     assert retry.Retry(True, False, None).pause(late, 0.0) is None
     assert retry.Retry(True, False, None).pause(late, 5.0, progress=1.0) is not None
+    assert retry.Retry(True, False, None).pause(late, 0.0, beside=True) is not None
 
 
 def test_the_c_library_has_the_same_figures() -> None:

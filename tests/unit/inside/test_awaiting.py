@@ -187,13 +187,24 @@ def test_an_interrupt_is_raised_where_the_cell_computes(cells: Cells, interrupts
 
 def test_a_task_that_keeps_the_loop_is_interrupted_by_the_nudge(cells: Cells, interrupts: program.Interrupts) -> None:
     cells("import os, signal\nother = 7\nasync def keep():\n    os.kill(os.getpid(), signal.SIGINT)\n"
-          "    os.kill(os.getpid(), signal.SIGURG)\n    while True: pass\nasync def wait(): await asyncio.sleep(100)")
+          "    for _ in range(2): os.kill(os.getpid(), signal.SIGURG)\n    while True: pass\nasync def wait(): await asyncio.sleep(100)")
 
     with pytest.raises(KeyboardInterrupt):
         cells("waits = asyncio.create_task(wait())\nkeeps = asyncio.create_task(keep())\nawait asyncio.sleep(100)")
 
     assert "(False, True)" == cells("waits.done(), keeps.done()")
     cells("waits.cancel()\nawait asyncio.wait([waits])\nkeeps.exception()")
+
+
+def test_a_nudge_that_comes_with_the_interrupt_hits_no_other_task(cells: Cells, interrupts: program.Interrupts) -> None:
+    """As where the process had no processor meanwhile."""
+    cells("import os, signal\nasync def tick():\n    for number in (signal.SIGINT, signal.SIGURG):\n"
+          "        os.kill(os.getpid(), number)\n    await asyncio.sleep(0)\n    return 7")
+
+    with pytest.raises(KeyboardInterrupt):
+        cells("task = asyncio.create_task(tick())\nawait asyncio.sleep(100)")
+
+    assert "7" == cells("await task")
 
 
 def test_a_cancellation_of_its_own_is_no_interrupt(cells: Cells) -> None:

@@ -35,6 +35,7 @@ from leeward.apps.approvals.git.git_host import GitFailed, GitIntake
 from leeward.apps.approvals.requester import SOCKET, VARIABLE
 from leeward.apps.approvals.sync.changes import CollectedChanges
 from leeward.apps.approvals.sync.live_sync import LAST_S, LiveSync
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.base.whole_files import write_whole
 from leeward.client.mounts import WORKDIR
 from leeward.client.overlay import Overlay
@@ -332,11 +333,8 @@ class AskingBoxes:
         Make an AskingBox of an open sandbox. If that fails *give_up* is called: it closes the sandbox, or detaches from
         one that another program has opened. *hidden* is what it doesn't show, *note* as for AskingBox.
         """
-        try:
+        with on_failure(give_up):
             made = AskingBox(box, project, answering(box.id), self._until, self._folder, inside, note)
-        except BaseException:
-            give_up()
-            raise
         try:
             if hidden is not None:
                 made.hiding = hidden.watch(box, made.give_up)
@@ -370,17 +368,11 @@ class AskingBoxes:
     def _attached(self, project: Project, name: str) -> tuple[Sandbox, str]:
         """A sandbox of another program of this user's, and the path of its copy of *project*; BadRequest if it has none."""
         box = Sandbox.attach(name, socket=self._socket)
-        try:
+        with on_failure(box.detach):
             overlay = Overlay(box, "")
-            folder = os.open(project.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
+            with OwnedFd(os.open(project.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as folder:
                 if not overlay.is_over(folder):
                     raise BadRequest("this sandbox works on no copy of that folder")
-            finally:
-                os.close(folder)
-        except BaseException:
-            box.detach()
-            raise
         return box, overlay.target
 
     def get(self, sandbox: str) -> AskingBox:

@@ -28,6 +28,7 @@ from leeward.apps.approvals.carrying.orders import MOST_CONTENT, NOTHING, FileOr
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRequest, reached
 from leeward.apps.approvals.queue.queue import ApprovalQueue
 from leeward.apps.approvals.queue.subjects import ProjectPath, project_path
+from leeward.base.closing import OwnedFd
 from leeward.client.changes import CHUNK, FOLDER, type_of
 from leeward.client.placing import NewFile, put_link
 from leeward.errors import BadRequest, Busy, Stale
@@ -37,6 +38,9 @@ from leeward.spec.obeyed.repositories import makes_repository
 MOST_PROJECTS = 256
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW
+#: Errors of a write where the host has something else than the order's base.
+_OF_ANOTHER_STATE = (errno.EEXIST, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY)
+
 
 @contextlib.contextmanager
 def beneath(folder: int, path: str, flags: int = _LOOK) -> Iterator[int | None]:
@@ -48,10 +52,8 @@ def beneath(folder: int, path: str, flags: int = _LOOK) -> Iterator[int | None]:
             raise
         yield None
         return
-    try:
+    with OwnedFd(fd):
         yield fd
-    finally:
-        os.close(fd)
 
 
 class Project:
@@ -140,7 +142,7 @@ class Project:
             if held is None and about.st_size > MOST_CONTENT:
                 return FileState(kind, mode)
             file = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        with OwnedFd(file):
             found, size = hashlib.sha256(), 0
             while data := os.read(file, CHUNK):
                 found.update(data)
@@ -152,8 +154,6 @@ class Project:
                 if held is not None:
                     held.append(data)
             return FileState(kind, mode, found.hexdigest())
-        finally:
-            os.close(file)
 
     def put(self, order: FileOrder, temporary: str) -> None:
         """
@@ -177,12 +177,10 @@ class Project:
                 self._place(order, parent, name, os.fsencode(temporary))
             self._fault("sync")
             os.fsync(parent)
-        except (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-            raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
         except OSError as error:
-            if error.errno == errno.ENOTEMPTY:
-                raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
-            raise
+            if error.errno not in _OF_ANOTHER_STATE:
+                raise
+            raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
         finally:
             os.close(parent)
 
@@ -202,11 +200,8 @@ class Project:
             except FileNotFoundError:
                 if order.base.type != "none":
                     raise Stale(f"the folder of {order.path!r:.120} is gone", order.path) from None
-                above = open_beneath(self._fd, b"/".join(parts[:end - 1]) or b".", FOLDER)
-                try:
+                with OwnedFd(open_beneath(self._fd, b"/".join(parts[:end - 1]) or b".", FOLDER)) as above:
                     os.mkdir(parts[end - 1], 0o755, dir_fd=above)
-                finally:
-                    os.close(above)
                 fd = open_beneath(self._fd, b"/".join(parts[:end]), FOLDER)
             except OSError as error:
                 why = (error.strerror or "an error").lower()
@@ -222,11 +217,8 @@ class Project:
             if order.base.type != "none":
                 os.unlink(name, dir_fd=parent)
             os.mkdir(name, 0o700, dir_fd=parent)
-        fd = os.open(name, FOLDER | os.O_CLOEXEC, dir_fd=parent)
-        try:
+        with OwnedFd(os.open(name, FOLDER | os.O_CLOEXEC, dir_fd=parent)) as fd:
             os.fchmod(fd, order.goal.mode)
-        finally:
-            os.close(fd)
 
     def _place(self, order: FileOrder, parent: int, name: bytes, temporary: bytes) -> None:
         self._fault("write")

@@ -30,6 +30,7 @@ from leeward.apps.approvals.carrying.settings import ServiceSettings
 from leeward.apps.approvals.git.git_host import git_push, is_local
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, reached
 from leeward.apps.approvals.queue.queue import ApprovalQueue
+from leeward.base.closing import on_failure
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Bug, LeewardError, ShuttingDown, told, told_with_type
 from leeward.spec.outcome import Outcome
@@ -193,12 +194,8 @@ class OrderCarrier:
     def _opened(self, request: ApprovalRequest, profile: str) -> Sandbox:
         """Open a sandbox of *profile* for one command."""
         box = Sandbox(socket=self._socket, profile=profile, held=True, metadata={"request": str(request.id)})
-        try:
-            with self._life.opening():
-                self._life.begin(box.id, profile=profile, request=request.id)
-        except BaseException:
-            box.close()
-            raise
+        with on_failure(box.close), self._life.opening():
+            self._life.begin(box.id, profile=profile, request=request.id)
         with self._lock:
             self._running[request.id] = box
         return box

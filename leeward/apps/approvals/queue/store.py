@@ -16,7 +16,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +24,7 @@ from urllib.parse import quote
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRequest, digest_of, place_note, reached
 from leeward.apps.approvals.queue.rules import DEFAULT_DENY, Effect, check_mode, parse_rule
 from leeward.apps.approvals.queue.subjects import subject_of, subject_text
+from leeward.base.closing import OwnedFd, on_failure
 from leeward.base.whole_files import write_whole
 from leeward.errors import BadRequest, Busy, Unsupported
 
@@ -127,14 +128,11 @@ class RequestStore:
             os.close(fd)
             # Threads use the one connection in turn, by the lock of ApprovalQueue.
             self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            try:
+            with on_failure(self._file.close):
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF"):
                     self._file.execute(f"PRAGMA {pragma}")
                 self._prepare(folder)
                 self.copy_rules()
-            except BaseException:
-                self._file.close()
-                raise
         except BaseException as error:
             os.close(self._lock)
             if _is_damage(error):
@@ -433,8 +431,7 @@ def recover(folder: str, *, without_rules: bool = False) -> tuple[str, RuleCopy]
         return None
     except StoreDamaged:
         pass
-    lock = _locked(folder)
-    try:
+    with OwnedFd(_locked(folder)):
         path = os.path.join(folder, FILE)
         copied, read = read_copy(folder), _readable(path)
         if copied is None and read is None and not without_rules:
@@ -451,8 +448,6 @@ def recover(folder: str, *, without_rules: bool = False) -> tuple[str, RuleCopy]
         for end in ("", "-wal", "-shm"):
             if os.path.lexists(path + end):
                 os.rename(path + end, f"{path}.damaged-{number}{end}")
-    finally:
-        os.close(lock)
     RequestStore(folder, restore=True).close()
     return f"{path}.damaged-{number}", merged
 
@@ -460,10 +455,7 @@ def recover(folder: str, *, without_rules: bool = False) -> tuple[str, RuleCopy]
 def _readable(path: str) -> list[tuple[Effect, str, str]] | None:
     """The valid rules of a damaged file; None if its table can't be read as a whole."""
     try:
-        file = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
-        try:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as file:
             return [_read_rule(*row) for row in file.execute("SELECT effect, text, project FROM rules")]
-        finally:
-            file.close()
     except (sqlite3.Error, ValueError, TypeError, BadRequest):
         return None

@@ -56,6 +56,7 @@ from leeward.apps.approvals.sync.syncing import (
 )
 from leeward.apps.audit.record import RowSink
 from leeward.apps.audit.record_lines import AuditRow
+from leeward.base.closing import OwnedFd
 from leeward.client.changes import FOLDER, FolderChange
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
@@ -600,23 +601,20 @@ def names_below(folder: int, is_skipped: Callable[[str], bool], most: int) -> di
             if error.errno in _PASSED:
                 continue  # removed or replaced since it was listed, or not readable
             raise
-        try:
-            with os.scandir(fd) as entries:
-                for entry in entries:
-                    path = f"{inner}/{entry.name}" if inner else entry.name
-                    if is_skipped(path):
-                        continue
-                    try:
-                        about = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:
-                        continue
-                    found[path] = _sign(about)
-                    if stat.S_ISDIR(about.st_mode):
-                        todo.append(path)
-                    if len(found) > most:
-                        raise BadRequest(f"a project that is synced has {most} names at most")
-        finally:
-            os.close(fd)
+        with OwnedFd(fd), os.scandir(fd) as entries:
+            for entry in entries:
+                path = f"{inner}/{entry.name}" if inner else entry.name
+                if is_skipped(path):
+                    continue
+                try:
+                    about = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                found[path] = _sign(about)
+                if stat.S_ISDIR(about.st_mode):
+                    todo.append(path)
+                if len(found) > most:
+                    raise BadRequest(f"a project that is synced has {most} names at most")
     return found
 
 

@@ -37,6 +37,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from leeward.apps.approvals.bridge.bridge import Answering, BridgeRequest
 from leeward.apps.approvals.service_paths import own_folder
 from leeward.apps.approvals.web.gate import SCOPE_KEY, AskingSandbox, Credential
+from leeward.base.closing import on_failure
 from leeward.errors import Busy, Unsupported, told_with_place
 from leeward.spec.peers import credentials, said_of_peer, shares_namespaces
 
@@ -123,7 +124,7 @@ def bind_operator(path: str) -> socket.socket:
         raise Unsupported("the operator's socket", have=f"a path of {len(os.fsencode(path))} bytes", need="107 at most",
                           cure="name another one with --socket")
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with on_failure(made.close):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
             try:
                 other.connect(path)
@@ -139,9 +140,6 @@ def bind_operator(path: str) -> socket.socket:
             os.umask(before)
         made.listen(128)
         made.setblocking(False)
-    except BaseException:
-        made.close()
-        raise
     return made
 
 

@@ -22,33 +22,10 @@ from urllib.parse import quote, unquote, urlsplit
 
 import anyio
 import anyio.to_thread
+import mcp_types as types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    AudioContent,
-    BlobResourceContents,
-    CallToolRequestParams,
-    CallToolResult,
-    CompleteRequestParams,
-    CompleteResult,
-    Completion,
-    EmbeddedResource,
-    ImageContent,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-    Resource,
-    ResourceTemplate,
-    ResourceTemplateReference,
-    TextContent,
-    TextResourceContents,
-    Tool,
-)
 
 from leeward.apps.faces.mcp.tools import TOOLS, SandboxTools, ToolCall, WrongArguments
 from leeward.client.mounts import WORKDIR
@@ -101,15 +78,15 @@ class ToolServer:
         self.tools, self._name, self._threads = tools, name, threads
         self._places = anyio.CapacityLimiter(CALLS)
 
-    async def list(self, _context: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[Tool.model_validate(tool) for tool in TOOLS])
+    async def list(self, _context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in TOOLS])
 
-    async def call(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
+    async def call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Run a call, and end it if it is cancelled; MCPError for a wrong one, or if CALLS run already."""
         try:
             call = ToolCall(params.name, params.arguments or {})
         except WrongArguments as error:
-            raise MCPError(INVALID_PARAMS, str(error)) from None
+            raise MCPError(types.INVALID_PARAMS, str(error)) from None
         try:
             self._places.acquire_on_behalf_of_nowait(call)
         except anyio.WouldBlock:
@@ -118,11 +95,11 @@ class ToolServer:
             text, failed = await self._result(context, call)
         finally:
             self._places.release_on_behalf_of(call)
-        shown = [(ImageContent(type="image", data=encoded(content), mime_type=kind) if kind.startswith("image/")
-                  else AudioContent(type="audio", data=encoded(content), mime_type=kind)) for kind, content in call.images]
-        files = [] if call.file is None else [EmbeddedResource(
+        shown = [(types.ImageContent(type="image", data=encoded(content), mime_type=kind) if kind.startswith("image/") else
+                  types.AudioContent(type="audio", data=encoded(content), mime_type=kind)) for kind, content in call.images]
+        files = [] if call.file is None else [types.EmbeddedResource(
             type="resource", resource=self._contents(self._uri(call.file[0]), *call.file))]
-        return CallToolResult(content=[TextContent(type="text", text=text), *shown, *files], is_error=failed)
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text), *shown, *files], is_error=failed)
 
     def _uri(self, path: str) -> str:
         return f"{SCHEME}://{self._name}{quote(posixpath.join(WORKDIR, path))}"
@@ -146,37 +123,39 @@ class ToolServer:
                 raise
         return found[0]
 
-    async def resources(self, _context: Context, _params: PaginatedRequestParams | None) -> ListResourcesResult:
+    async def resources(self, _context: Context, _params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         """The files of the sandbox's work folder."""
         rows = await self._asked(self.tools.resources)
-        return ListResourcesResult(resources=[
-            Resource(name=row.name, uri=self._uri(row.name), size=row.size, mime_type=_type_of(row.name)) for row in rows])
+        return types.ListResourcesResult(resources=[types.Resource(
+            name=row.name, uri=self._uri(row.name), size=row.size, mime_type=_type_of(row.name)) for row in rows])
 
-    async def templates(self, _context: Context, _params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+    async def templates(self, _context: Context,
+                        _params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
         return templates_of("")
 
-    async def resource(self, _context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+    async def resource(self, _context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         """A file's content; MCPError if there is none."""
         _, path = place_of(params.uri)
         content = await self._asked(self.tools.resource, path)
-        return ReadResourceResult(contents=[self._contents(params.uri, path, content)])
+        return types.ReadResourceResult(contents=[self._contents(params.uri, path, content)])
 
     @staticmethod
-    def _contents(uri: str, path: str, content: bytes) -> TextResourceContents | BlobResourceContents:
+    def _contents(uri: str, path: str, content: bytes) -> types.TextResourceContents | types.BlobResourceContents:
         kind = _type_of(path)
         try:
-            return TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=content.decode())
+            return types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=content.decode())
         except UnicodeDecodeError:
-            return BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=encoded(content))
+            return types.BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=encoded(content))
 
-    async def complete(self, _context: Context, params: CompleteRequestParams) -> CompleteResult:
+    async def complete(self, _context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         """Paths that begin as the argument of the template of files does; nothing for another one."""
         begins = params.argument.value
-        if params.argument.name != "path" or not isinstance(params.ref, ResourceTemplateReference):
-            return CompleteResult(completion=Completion(values=[]))
+        if params.argument.name != "path" or not isinstance(params.ref, types.ResourceTemplateReference):
+            return types.CompleteResult(completion=types.Completion(values=[]))
         found = await self._asked(self.tools.names, "/" + begins.lstrip("/"))
         given = [name.lstrip("/") if not begins.startswith("/") else name for name in found]
-        return CompleteResult(completion=Completion(values=given[:MOST_VALUES], has_more=len(given) > MOST_VALUES))
+        return types.CompleteResult(completion=types.Completion(
+            values=given[:MOST_VALUES], has_more=len(given) > MOST_VALUES))
 
     async def _asked(self, what: Any, *given: str) -> Any:
         try:
@@ -196,9 +175,9 @@ async def _told_until(over: anyio.Event, context: Context) -> None:
             await context.session.report_progress(seconds, None, f"running for {seconds:.0f} s")
 
 
-def templates_of(name: str) -> ListResourceTemplatesResult:
+def templates_of(name: str) -> types.ListResourceTemplatesResult:
     """What the URIs of a sandbox's files are; *name* is its name, or stands for it."""
-    return ListResourceTemplatesResult(resource_templates=[ResourceTemplate(
+    return types.ListResourceTemplatesResult(resource_templates=[types.ResourceTemplate(
         name="file", uri_template=f"{SCHEME}://{name}/{{+path}}", description="A file of the sandbox.")])
 
 

@@ -7,9 +7,12 @@
 const { checked } = require('./answers.js');
 const { Connection } = require('./connection.js');
 const { socketPath } = require('./socket.js');
-const { Busy, Cancelled, DaemonAway, DaemonError, NoAnswer, RequestRejected, ShuttingDown } = require('./errors.js');
+const { Busy, Cancelled, DaemonAway, DaemonError, NoAnswer, QueueTimeout, RequestRejected, ShuttingDown } = require('./errors.js');
 
-/** Seconds for which a call without a deadline is sent again after it was refused as busy; and after other refusals. */
+/**
+ * Seconds for which a call without a deadline is sent again after it was refused as busy, which begin again whenever a job
+ * of its client ends; and after other refusals.
+ */
 const BUSY_S = 30;
 const RETRY_S = 10;
 const MOST_LOST = 3;
@@ -34,13 +37,16 @@ class Retry {
     this.random = random;
   }
 
-  /** Seconds until the next attempt after `error`, or null if there is none. */
-  pause(error, time) {
+  /**
+   * Seconds until the next attempt after `error`, or null if there is none. `progress`: when a job of the client ended last;
+   * `beside`: it has others, which wait or run.
+   */
+  pause(error, time, progress = -Infinity, beside = false) {
     this.mayHaveRun = error.mayHaveRun = this.mayHaveRun || error.mayHaveRun;
-    if (error instanceof Busy) {
+    if (error instanceof Busy || (error instanceof QueueTimeout && (beside || time - progress < BUSY_S))) {
       if (!this.busy) return null;
       if (this.refused === null) this.refused = time;
-      const until = this.deadline === null ? this.refused + BUSY_S : this.deadline;
+      const until = this.deadline === null ? Math.max(this.refused, progress) + BUSY_S : this.deadline;
       const pause = (error.retryAfter || 0) * (1 + this.random() / 2) + this.step();
       return time + pause < until ? pause : null;
     }
@@ -74,6 +80,7 @@ class Calls {
     this.opening = null;
     this.waiting = []; // for room in a connection, in order
     this.closed = false;
+    this.progress = -Infinity; // when a job was answered last
   }
 
   /**
@@ -90,14 +97,16 @@ class Calls {
     while (true) {
       let error;
       try {
-        return await this.attempt(op, fields, until, signal, read, arrivals);
+        const answer = await this.attempt(op, fields, until, signal, read, arrivals);
+        if (op === 'execute') this.progress = now();
+        return answer;
       } catch (wrong) {
         if (!(wrong instanceof DaemonError)) throw wrong;
         // If no new connection can be made the earlier error says more.
         error = wrong instanceof DaemonAway && wrong.unconnected && earlier ? earlier : wrong;
       }
       if (error === earlier || error.unconnected) throw error;
-      const pause = attempts.pause(error, now());
+      const pause = attempts.pause(error, now(), this.progress, this.connections.some((one) => one.jobs > 0));
       if (pause === null) throw error;
       earlier = error;
       await sleep(pause, signal);

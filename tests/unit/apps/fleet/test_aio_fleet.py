@@ -19,7 +19,7 @@ from leeward.apps.fleet.aio_fleet import AsyncFleet
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
 from leeward.apps.fleet.placement import DEPTH
 from leeward.daemon.run.report import Report
-from leeward.errors import Busy, RequestRejected, Unsupported
+from leeward.errors import Busy, NoAnswer, RequestRejected, Unsupported
 from leeward.spec.job import Job
 
 T = TypeVar("T")
@@ -99,9 +99,14 @@ def test_a_job_that_all_refuse_waits_for_the_first_with_room(tmp_path: Path):
 
 def test_a_deadline_ends_the_wait_with_the_reasons(tmp_path: Path):
     async def main(found: AsyncFleet) -> NoNodeFits:
-        with pytest.raises(NoNodeFits) as nothing:
-            await found.execute(b"1", deadline=0.2)
-        return nothing.value
+        for deadline in (0.2, 2.0, 20.0):  # on a busy machine the first may pass while a node has the job
+            try:
+                await found.execute(b"1", deadline=deadline)
+            except NoNodeFits as nothing:
+                return nothing
+            except NoAnswer:
+                continue
+        raise AssertionError("no attempt was refused")
 
     with fleet(tmp_path, FullDaemon, FullDaemon) as daemons:
         error = on(daemons, main)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from leeward.daemon.loop.reactor import Reactor
-from leeward.daemon.run.called_process import CallProcess
+from leeward.daemon.run.called_process import _TURN, CallProcess
 from leeward.errors import LeewardError
 
 MOST = 1 << 20
@@ -75,6 +75,18 @@ def test_a_call_is_sent_and_its_answer_heard(far: Far) -> None:
             far.turn()
         assert b"x" * size == far.heard.pop()
     assert ([], 0) == (far.lost, far.killed)
+
+
+def test_an_answer_that_ends_with_what_a_turn_reads_is_heard(far: Far) -> None:
+    """Nothing comes after it that would wake the loop again."""
+    far.process.call([b""], far.heard.append)
+    answer = frame(bytes(540_000))
+    rest = len(answer) - _TURN
+    os.write(far.replies, answer[:rest])
+    far.turn()
+    assert _TURN == os.write(far.replies, answer[rest:])  # at once, for which the pipe was widened
+    far.turn()
+    assert [540_000] == [len(body) for body in far.heard]
 
 
 @pytest.mark.parametrize("asked", [False, True])
