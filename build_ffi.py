@@ -112,16 +112,29 @@ def uring_headers(folder: Path) -> list[str]:
     return ["-DLW_URING", "-isystem", str(folder)]
 
 
+def alone(work: Path) -> str:
+    """Compile src/alone, an object without a C library; return C that has its bytes."""
+    made = work / "alone.so"
+    subprocess.run([*compiler(), *LANGUAGE, *WARNINGS, "-O2", "-shared", "-fPIC", "-ffreestanding", "-fvisibility=hidden",
+                    "-fno-stack-protector", "-fno-tree-loop-distribute-patterns", "-U_FORTIFY_SOURCE", "-nostdlib",
+                    "-Wl,-z,defs,-z,relro,-z,now,-z,noexecstack,-z,max-page-size=4096", "-Wl,--build-id=none",
+                    "-Wl,--hash-style=both", "-s", "-o", str(made), str(NATIVE / "src" / "alone" / "state.c")], check=True)
+    return f"const unsigned char lw_state_alone[] = {{{', '.join(map(str, made.read_bytes()))}}};\n"
+
+
 def ffibuilder(headers: Path | None = None) -> FFI:
     """The declarations and sources, ready to compile; *headers* are Python's, where they aren't this machine's."""
     ffi = FFI()
     flags, libraries = uring()
+    with tempfile.TemporaryDirectory(prefix="leeward-alone-") as work:
+        alone_object = alone(Path(work))
+    ffi.cdef("extern const unsigned char lw_state_alone[...];")
     for header in HEADERS:
         ffi.cdef(declarations((NATIVE / "src" / f"{header}.h").read_text()))
     ffi.cdef(kernel_names())
     ffi.set_source(
         MODULE,
-        "".join(f'#include "{header.name}"\n' for header in sorted(NATIVE.glob("src/*.h"))),
+        "".join(f'#include "{header.name}"\n' for header in sorted(NATIVE.glob("src/*.h"))) + alone_object,
         sources=[str(source) for source in sorted(NATIVE.glob("src/*.c"))],
         include_dirs=[str(NATIVE / "src"), *([str(headers)] if headers else [])],
         extra_compile_args=[*LANGUAGE, *flags, *GLUE_WARNINGS, "-O2", "-g", "-fvisibility=hidden",
@@ -165,7 +178,7 @@ def check() -> int:
         flags = ["-isystem", str(python_headers(Path(work, "python")) if other else sysconfig.get_path("include")),
                  *(uring_headers(Path(work, "uring")) if other else uring()[0])]
         worst = 0
-        for source in sorted(NATIVE.glob("src/*.c")):
+        for source in sorted(NATIVE.glob("src/**/*.c")):
             # -O2: without it the compiler doesn't follow values, and misses what is used unset.
             command = [*compiler(), "-c", "-o", os.devnull, "-O2", *LANGUAGE, *flags, *WARNINGS, "-Werror",
                        f"-I{NATIVE / 'src'}", str(source)]

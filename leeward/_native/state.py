@@ -42,6 +42,11 @@ def dump(orders: int, answers: int, scratch: int, memory: int = -1, gate: int = 
     return int(state.word)
 
 
+def alone() -> bytes:
+    """`dump` as a shared object that needs no C library: _native/src/alone."""
+    return bytes(ffi.buffer(lib.lw_state_alone))
+
+
 def load(file: int, memory: int = -1, word: int = 0) -> NoReturn:
     """
     Become a copy of the state in *file*, in a process that has run no job, with the zygote's memory file *memory* if it was

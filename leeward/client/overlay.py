@@ -60,6 +60,18 @@ class UpperLayer:
             for fd in descriptors:
                 os.close(fd)
 
+    def checkpoint(self, name: str) -> str:
+        made = self._ask("overlay_checkpoint", {"name": name} if name else {}).get("name")
+        if type(made) is not str:
+            raise BadReply("the daemon names no checkpoint")
+        return made
+
+    def restore(self, name: str) -> None:
+        self._ask("overlay_restore", {"name": name})
+
+    def _ask(self, op: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        return checked(answer, self._box.ask(op, {"target": self.target, **fields}))
+
 
 class Overlay(UpperLayer):
     """The overlay at *target* of the sandbox *box*, "" for the only one; RequestRejected if there is none, or several."""
@@ -169,17 +181,11 @@ class Overlay(UpperLayer):
         return [change for change in found if paths is None or any(
             change.path == path or change.path.startswith(path + "/") for path in kept)]
 
-    def checkpoint(self, name: str) -> str:
-        made = self._ask("overlay_checkpoint", {"name": name} if name else {}).get("name")
-        if type(made) is not str:
-            raise BadReply("the daemon names no checkpoint")
-        return made
 
-    def restore(self, name: str) -> None:
-        self._ask("overlay_restore", {"name": name})
-
-    def _ask(self, op: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        return checked(answer, self._box.ask(op, {"target": self.target, **fields}))
+def with_states(box: Sandbox, target: str) -> UpperLayer:
+    """The overlay whose states are kept: as for `Overlay`, and "/", or "" without folders, for the root of an image."""
+    info = {} if target else box.info()
+    return UpperLayer(box, "/") if target == "/" or (info.get("image") and not info.get("mounts")) else Overlay(box, target)
 
 
 def _sizes(wanted: Sequence[FolderChange]) -> list[tuple[bytes, int]]:

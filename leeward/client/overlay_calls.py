@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from leeward.client.folder_state import FolderState
     from leeward.client.free_connections import FreeConnections
     from leeward.client.mounts import Mount
-    from leeward.client.overlay import Overlay
+    from leeward.client.overlay import Overlay, UpperLayer
     from leeward.wire.replies import Reply
 
 
@@ -43,6 +43,11 @@ class OverlayCalls:
         from leeward.client.overlay import Overlay  # most sandboxes have none
 
         return Overlay(self, target)  # type: ignore[arg-type]  # it is a Sandbox
+
+    def _with_states(self, target: str) -> UpperLayer:
+        from leeward.client.overlay import with_states
+
+        return with_states(self, target)  # type: ignore[arg-type]  # as `_overlay`
 
     def _compared(self, target: str) -> FolderState | None:
         """The state of *target* at the opening, if it is a folder with `compare`; RequestRejected for "" with several."""
@@ -121,18 +126,18 @@ class OverlayCalls:
 
         Args:
             name: letters, digits, "_", "-" and "."; by default a number. A checkpoint of the same name is replaced.
-            target: as for `diff`.
+            target: as for `diff`; "/", or without folders "", for the root of an image, whose changes are kept.
 
         Raises:
             RequestRejected: there are eight checkpoints; or the copy doesn't fit: the sandbox's files and all copies
-                together may take half of its memory.
+                together may take half of its memory, and in a root on a disk its limit `files`.
         """
-        return self._overlay(target).checkpoint(name)
+        return self._with_states(target).checkpoint(name)
 
     def restore(self, name: str, target: str = "") -> None:
         """
-        Return the sandbox's copy of the folder to its state at the checkpoint *name*, which is kept. Meanwhile no
-        process and no kernel may run in the sandbox. RequestRejected if they do, there is no such checkpoint, or its
-        files don't fit into the memory beside the present ones; then nothing was changed.
+        Return the sandbox's copy of the folder, or an image's root, to its state at the checkpoint *name*, which is kept.
+        Meanwhile no process and no kernel may run in the sandbox. RequestRejected if they do, there is no such checkpoint,
+        or its files don't fit into the memory beside the present ones; then nothing was changed.
         """
-        self._overlay(target).restore(name)
+        self._with_states(target).restore(name)

@@ -56,8 +56,12 @@ def of(plan: WorkerPlan) -> Birth:
 
 
 def entrances(plan: WorkerPlan) -> list[Cell]:
-    """What a runner sends so that more processes can be put beside it: its namespaces, and its ruleset, if any."""
-    return [*_DOORS, *([_RULESET] if plan.landlock.abi else [])] if plan.enterable else []
+    """
+    What a runner sends so that more processes can be put beside it: its namespaces, its ruleset, if any, and the layers of
+    an image's root.
+    """
+    return [*_DOORS, *([_RULESET] if plan.landlock.abi else []),
+            *([mounts.KEPT_LAYERS] if plan.view.root is not None else [])] if plan.enterable else []
 
 
 def held(plan: WorkerPlan) -> dict[str, int]:
@@ -74,7 +78,7 @@ def listener_steps(plan: WorkerPlan, birth: int, more: Sequence[Cell] = (), prog
     return [
         *seccomp.steps(program or plan.seccomp, listener),
         *watched,
-        send_step(birth, control.Locked(len(more)), sent),
+        send_step(birth, control.Locked(len(more), mounts.KEPT_LAYERS in more), sent),
         *(returns(Call.CLOSE, cell) for cell in sent),
         *rlimits.steps(plan.rlimits, late=True),
     ]
@@ -105,7 +109,8 @@ ORDER: tuple[Layer, ...] = (
                                                    tuple(held(plan).values()))),
     ("namespaces", lambda plan: namespaces.steps(plan.hostname)),  # needs CAP_SYS_ADMIN
     # needs CAP_SYS_ADMIN; Landlock would forbid it
-    ("mounts", lambda plan: mounts.steps(plan.view, plan.scratch_bytes)),
+    ("mounts", lambda plan: [*(mounts.keep_layers_steps(plan.view) if plan.enterable else []),
+                             *mounts.steps(plan.view, plan.scratch_bytes)]),
     # opened through the /proc of these namespaces
     ("entrances", lambda plan: namespaces.entrance_steps(_DOORS) if plan.enterable else []),
     ("rlimits", lambda plan: rlimits.steps(plan.rlimits)),         # while the process may still set them

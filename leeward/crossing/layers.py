@@ -63,7 +63,7 @@ def lay(scratch: int, lower: int, number: int, target: str) -> None:
     os.close(lower)
 
 
-def upper(scratch: int, number: int) -> int:
+def upper(scratch: int, number: int | str) -> int:
     """The upper folder of an overlay, opened with O_PATH."""
     return os.open(UPPER.format(number), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=scratch)
 
@@ -78,7 +78,7 @@ def upper_of_root(first: str, part: str = mounts.UPPER) -> int:
     return os.open(f"{first}/{part}", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
-def cover(scratch: int, lower: int, number: int, target: str) -> None:
+def cover(scratch: int, lower: int, number: int | str, target: str) -> None:
     """Mount an overlay of the existing layers on *target*."""
     here = "/proc/self/fd"
     with opened(upper(scratch, number)) as found:

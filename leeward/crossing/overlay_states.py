@@ -31,16 +31,22 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _CHUNK = 1 << 18
 
 
+Number = int | str  # of an overlay, by which its layers are named
+
+
 class Lost(Exception):
     """The overlay couldn't be mounted again. The sandbox can't go on."""
 
 
-class _Room:
-    """Counts the bytes that may still be written."""
+class Room:
+    """
+    Counts the bytes that may still be written to the file system *scratch*, which may hold *most*; or, *weighed*, to the
+    folder *scratch* of a disk. OSError if that can't be.
+    """
 
-    def __init__(self, scratch: int, most: int) -> None:
+    def __init__(self, scratch: int, most: int, *, weighed: bool = False) -> None:
         about = os.fstatvfs(scratch)
-        self._left = most - (about.f_blocks - about.f_bfree) * about.f_frsize
+        self._left = most - (walk.weight(scratch) if weighed else (about.f_blocks - about.f_bfree) * about.f_frsize)
         self._entries = 0
 
     def take(self, size: int) -> None:
@@ -55,38 +61,44 @@ class _Room:
             raise LeewardError(f"more has changed than {MOST_ENTRIES} entries")
 
 
-def keep(scratch: int, number: int, name: str, most: int) -> None:
+def keep(scratch: int, number: Number, name: str, room: Room) -> None:
     """
-    Copy the upper folder of the overlay *number* as *name*, in place of a copy of that name; the scratch file system
-    may then hold *most* bytes. LeewardError, OSError if it doesn't fit, or can't be copied: nothing is changed.
+    Copy the upper folder of the overlay *number* as *name*, in place of a copy of that name, if there is *room*.
+    LeewardError, OSError if it doesn't fit, or can't be copied: nothing is changed.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(_KEPT.format(number), 0o700, dir_fd=scratch)
     with opened(layers.upper(scratch, number)) as upper:
-        following = _copied(scratch, upper, number, most)
+        following = _copied(scratch, upper, number, room)
     place = f"{_KEPT.format(number)}/{name}"
     _throw_away(scratch, number, place)
     os.rename(following, place, src_dir_fd=scratch, dst_dir_fd=scratch)
-    _empty(scratch, number)
+    empty(scratch, number)
 
 
-def _copied(scratch: int, source: int, number: int, most: int) -> str:
+def copy_of(scratch: int, number: Number, name: str, room: Room) -> str:
+    """Copy the state *name*. Returns the copy's name on the scratch file system."""
+    with opened(os.open(f"{_KEPT.format(number)}/{name}", _FOLDER, dir_fd=scratch)) as source:
+        return _copied(scratch, source, number, room)
+
+
+def _copied(scratch: int, source: int, number: Number, room: Room) -> str:
     """Copy *source* completely. Returns the copy's name."""
     following = _NEXT.format(number)
-    _empty(scratch, number, following)
+    empty(scratch, number, following)
     os.mkdir(following, 0o700, dir_fd=scratch)
     try:
         with opened(os.open(following, _FOLDER, dir_fd=scratch)) as into:
-            copy(source, into, _Room(scratch, most))
+            copy(source, into, room)
     except BaseException as error:
-        _empty(scratch, number, following)
+        empty(scratch, number, following)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # for instance, no inode is left
             raise _no_room() from None
         raise
     return following
 
 
-def copy(source: int, into: int, room: _Room) -> None:
+def copy(source: int, into: int, room: Room) -> None:
     """Copy everything in the folder *source*, and its own attributes, to the empty folder *into*."""
     todo, folders, linked = [b"."], [], dict[int, bytes]()
     while todo:
@@ -121,7 +133,7 @@ def copy(source: int, into: int, room: _Room) -> None:
 
 
 def _copy_one(source: int, folder: int, name: bytes, path: bytes, about: os.stat_result, into: int,
-              room: _Room) -> None:
+              room: Room) -> None:
     mode = about.st_mode
     if stat.S_ISREG(mode):
         with opened(walk.regular(source, path)) as fd:
@@ -140,7 +152,7 @@ def _copy_one(source: int, folder: int, name: bytes, path: bytes, about: os.stat
         os.utime(path, ns=times_of(about), dir_fd=into, follow_symlinks=False)
 
 
-def _copy_content(fd: int, out: int, room: _Room) -> None:
+def _copy_content(fd: int, out: int, room: Room) -> None:
     size = os.fstat(fd).st_size
     os.ftruncate(out, size)
     for at, data in pieces(fd, size):
@@ -190,8 +202,8 @@ def times_of(about: os.stat_result) -> tuple[int, int]:
     return accessed, changed
 
 
-def _throw_away(scratch: int, number: int, path: str | bytes) -> None:
-    """Move *path* to the folder that `_empty` empties."""
+def _throw_away(scratch: int, number: Number, path: str | bytes) -> None:
+    """Move *path* to the folder that `empty` empties."""
     trash = _TRASH.format(number)
     with contextlib.suppress(FileExistsError):
         os.mkdir(trash, 0o700, dir_fd=scratch)
@@ -199,7 +211,7 @@ def _throw_away(scratch: int, number: int, path: str | bytes) -> None:
         os.rename(path, f"r{len(os.listdir(fd))}", src_dir_fd=scratch, dst_dir_fd=fd)
 
 
-def _empty(scratch: int, number: int, *paths: str | bytes) -> None:
+def empty(scratch: int, number: Number, *paths: str | bytes) -> None:
     """Remove *paths*, and all that `_throw_away` has moved, nested to any depth: an inner folder is moved up first."""
     for path in paths:
         _throw_away(scratch, number, path)
@@ -225,30 +237,29 @@ def _empty(scratch: int, number: int, *paths: str | bytes) -> None:
                 os.rmdir(name, dir_fd=trash)
 
 
-def restore(scratch: int, number: int, target: str, name: str, most: int) -> None:
+def restore(scratch: int, number: Number, target: str, name: str, most: int) -> None:
     """Mount the overlay with a copy of the state *name* as upper folder; LeewardError, OSError, or Lost."""
-    with opened(os.open(f"{_KEPT.format(number)}/{name}", _FOLDER, dir_fd=scratch)) as source:
-        following = _copied(scratch, source, number, most)
+    following = copy_of(scratch, number, name, Room(scratch, most))
     place = layers.UPPER.format(number)
     if not layers.uncover(target):
-        _empty(scratch, number, following)
-        raise _used()
+        empty(scratch, number, following)
+        raise used()
     try:
         _throw_away(scratch, number, place)
         os.rename(following, place, src_dir_fd=scratch, dst_dir_fd=scratch)
         _cover(scratch, number, target)
     except Exception as error:
         raise Lost(str(error)) from None
-    _empty(scratch, number)
+    empty(scratch, number)
 
 
-def discard(scratch: int, number: int, target: str, paths: Sequence[bytes]) -> None:
+def discard(scratch: int, number: Number, target: str, paths: Sequence[bytes]) -> None:
     """Remove *paths*, or everything if there are none, from the upper folder; raises as `restore`."""
     with opened(layers.upper(scratch, number)) as upper:
         for path in paths:
             _check_there(upper, path)
         if not layers.uncover(target):
-            raise _used()
+            raise used()
         try:
             with opened(open_beneath(upper, b".", _FOLDER)) as fd:
                 for path in paths or map(os.fsencode, os.listdir(fd)):
@@ -257,7 +268,7 @@ def discard(scratch: int, number: int, target: str, paths: Sequence[bytes]) -> N
             _cover(scratch, number, target)
         except Exception as error:
             raise Lost(str(error)) from None
-    _empty(scratch, number)
+    empty(scratch, number)
 
 
 def _check_there(upper: int, path: bytes) -> None:
@@ -270,7 +281,7 @@ def _check_there(upper: int, path: bytes) -> None:
                            f" ({(error.strerror or '').lower()})") from None
 
 
-def _cover(scratch: int, number: int, target: str) -> None:
+def _cover(scratch: int, number: Number, target: str) -> None:
     with opened(os.open(target, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as lower:
         layers.cover(scratch, lower, number, target)
 
@@ -280,5 +291,5 @@ def _no_room() -> LeewardError:
                         " memory, and no more files than its writable folders hold")
 
 
-def _used() -> LeewardError:
+def used() -> LeewardError:
     return LeewardError("a process of the sandbox is in the overlay, or has a file of it open")

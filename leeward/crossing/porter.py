@@ -13,7 +13,6 @@ An order and its answer are one datagram of MessagePack each, on the channel tha
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import stat
@@ -29,12 +28,13 @@ from leeward._native.keeper_loop import Born, Way
 from leeward._native.mounts import MountAttr
 from leeward._native.steps import Block, Call, Cell, Table, returns
 from leeward.base.dataclass import dataclass
-from leeward.crossing import birth, home_folder, layers, overlay_states, scratch_copies, veil, walk
+from leeward.crossing import birth, home_folder, image_root, layers, overlay_states, scratch_copies, veil, walk
 from leeward.crossing.scratch_copies import Top
 from leeward.errors import LeewardError
-from leeward.isolation import descriptors, landlock
+from leeward.isolation import descriptors, landlock, mounts
 from leeward.isolation.plan import WorkerPlan
 from leeward.spec.folders import within
+from leeward.spec.sandbox import Root
 
 #: The porter's channel and the sandbox's ruleset: behind null, stdout, stderr, job and reply, as in an interpreter.
 CHANNEL, RULESET = birth.BIRTH, birth.BIRTH + 1
@@ -49,8 +49,8 @@ _STAGE = "/tmp"
 _LOOK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: CAP_DAC_READ_SEARCH; with it CAP_DAC_OVERRIDE and CAP_FOWNER, to copy and remove files whatever their mode is; and
-#: with these CAP_SYS_ADMIN, to mount.
-_READ_SEARCH, _FILES, _MOUNTS = 1 << 2, 0b1110, 0b1110 | 1 << 21
+#: with these CAP_SYS_ADMIN, to mount; and CAP_SYS_CHROOT, to come back from a mount namespace.
+_READ_SEARCH, _FILES, _MOUNTS, _ROOTS = 1 << 2, 0b1110, 0b1110 | 1 << 21, 0b1110 | 1 << 21 | 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class Carried:
     handled: int  # rights on files that the sandbox's ruleset denies unless a rule allows them; 0 without Landlock
     folders: tuple[str, ...]  # of the scratch file system; the first one lies over its root
     steps: int  # the number of a porter's steps
-    image: bool  # the root is an image's
+    root: Root | None  # an image's
 
 
 def carried(plan: WorkerPlan) -> Carried:
-    return Carried(plan.landlock.fs, plan.view.scratch.targets, len(way(plan).table.steps), plan.view.root is not None)
+    return Carried(plan.landlock.fs, plan.view.scratch.targets, len(way(plan).table.steps), plan.view.root)
 
 
 def way(plan: WorkerPlan) -> Way:
@@ -114,17 +114,17 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
         inner = {target: is_file for target, is_file in inner.items()
                  if not any(target.startswith(f"{other}/") for other in inner)}  # a part of another has its place there
         kept = next((tree for row, tree in zip(rows, fds, strict=True) if row["target"] == home), -1)
-        if carried.image:
-            _make_in_image(home, file=False)
-        made = home_folder.AgentHome(next(trees), home, inner, kept, in_image=carried.image)
+        if carried.root is not None:
+            image_root.make(home, file=False)
+        made = home_folder.AgentHome(next(trees), home, inner, kept, in_image=carried.root is not None)
         _allow(home, int(landlock.SCRATCH) & carried.handled)
         made.put(own["texts"])
     for number, (row, tree) in enumerate(zip(rows, fds, strict=True)):
         target: str = row["target"]
         if target == home:
             continue
-        if carried.image:
-            _make_in_image(target, file=row["file"])
+        if carried.root is not None:
+            image_root.make(target, file=row["file"])
         elif not home or target not in inner:
             _make(target.lstrip("/"), file=row["file"])
         if any(target.startswith(f"{other['target']}/") for other in rows) and os.path.realpath(target) != target:
@@ -172,28 +172,6 @@ def _make(path: str, *, file: bool) -> None:
         os.makedirs(folder, 0o755)
     if file and not os.path.lexists(path):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444))
-
-
-def _make_in_image(path: str, *, file: bool) -> None:
-    """As `_make`, below the root of an image, whose links are a stranger's: one in the way is an error."""
-    *above, name = path.strip("/").split("/")
-    at = os.open("/", _LOOK)
-    try:
-        for part in above if file else (*above, name):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(part, 0o755, dir_fd=at)
-            below = os.open(part, _LOOK, dir_fd=at)
-            os.close(at)
-            at = below
-        if file:
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=at))
-            if not stat.S_ISREG(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-                raise NotADirectoryError
-    except (NotADirectoryError, FileNotFoundError):
-        raise LeewardError(f"{path!r:.200} is, or lies behind, a link or a file of the image") from None
-    finally:
-        os.close(at)
 
 
 def _new_root(rows: list[dict[str, Any]], handled: int) -> None:
@@ -255,8 +233,9 @@ def _diff(carried: Carried, order: dict[str, Any], fds: list[int], given: list[i
 
 
 def _upper(carried: Carried, order: dict[str, Any], fds: list[int]) -> int:
-    """The upper folder that *order* is about: of an overlay, whose layers are in *fds*, or without a number of the root."""
-    upper = layers.upper_of_root(carried.folders[0]) if order["number"] is None else layers.upper(fds[0], order["number"])
+    """The upper folder that *order* is about: of the root, or of an overlay whose layers are in *fds*."""
+    number, first = order["number"], carried.folders[0]
+    upper = layers.upper_of_root(first) if number == mounts.ROOT else layers.upper(fds[0], number)
     _bare()
     return upper
 
@@ -275,14 +254,25 @@ def _weigh(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
 
 
 def _keep(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    scratch = layers.upper_of_root(carried.folders[0], ".") if order["number"] == mounts.ROOT else fds[0]
     _bare(_FILES)
-    overlay_states.keep(fds[0], order["number"], order["name"], order["most"])
+    overlay_states.keep(scratch, order["number"], order["name"], overlay_states.Room(
+        scratch, order["most"], weighed=carried.root is not None and bool(carried.root.disk)))
     return {"ok": True}
 
 
 def _restore(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
-    _bare(_MOUNTS)
-    overlay_states.restore(fds[0], order["number"], order["target"], order["name"], order["most"])
+    if carried.root is not None and order["number"] == mounts.ROOT:
+        _bare(_ROOTS)
+        copied = image_root.Copied(carried.root, carried.folders[0], order["name"], order["most"])
+        given.append(copied.attach(fds[0]))
+        try:
+            copied.replace()
+        except (LeewardError, OSError) as error:
+            return {"refused": str(error)}  # with the layers, of which the ones that were sent are used up
+    else:
+        _bare(_MOUNTS)
+        overlay_states.restore(fds[0], order["number"], order["target"], order["name"], order["most"])
     return _covered(carried, order)
 
 
@@ -310,7 +300,7 @@ def _give(carried: Carried, order: dict[str, Any], fds: list[int], given: list[i
     folders = [-1 if folder in targets else os.open(folder, _READ) for folder in carried.folders]
     numbers = [number for number, (_, is_overlay) in enumerate(mounts) if is_overlay]
     folders += [layers.upper(scratch, number) for scratch, number in zip(fds[1:], numbers, strict=True)]
-    if carried.image:
+    if carried.root is not None:
         folders.append(layers.upper_of_root(carried.folders[0]))
     _bare(_FILES)
     scratch_copies.give(folders, fds[0])
@@ -324,7 +314,7 @@ def _take(carried: Carried, order: dict[str, Any], fds: list[int], given: list[i
     targets = [target for target, _ in mounts]
     tops = [Top(folder, -1 if folder in targets else os.open(folder, _READ)) for folder in carried.folders]
     tops += [Top(target, layers.mounted(target, _READ), merges=True) for target, is_overlay in mounts if is_overlay]
-    if carried.image:
+    if carried.root is not None:
         tops.append(Top("/", os.open("/", _READ), merges=True))
     return {"made": scratch_copies.take(tops, fds[0], targets)}
 

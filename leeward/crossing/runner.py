@@ -37,7 +37,7 @@ def main(birth: Birth, born: Born, reports: tuple[bytes, bytes], *, rehearse: bo
     and of one beside it; *warm*: the daemon has sent the state to begin with, or that there is none.
     """
     layer, channel = "self-check", BIRTH
-    native = snapshots.Native(state.dump, state.load, state.KNOWN, partial(_begin, reports), spawn.branch)
+    native = snapshots.Native(state.dump, state.load, lambda: state.KNOWN, partial(_begin, reports), spawn.branch)
     try:
         if born.done < len(birth.layers):
             layer, channel = _where(birth, born)

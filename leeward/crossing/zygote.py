@@ -19,7 +19,7 @@ import select
 import sys
 from collections.abc import Sequence
 
-from leeward._native import privileges
+from leeward._native import privileges, state
 from leeward._native.spawn import twin
 from leeward.crossing import handlers, keeper, left_threads, scout, setup, snapshot
 from leeward.errors import LeewardError, PeerError
@@ -54,7 +54,7 @@ def main(control_fd: int) -> None:
     try:
         ways = keeper.ways(workers)
         if workers.view.root is not None:
-            image_python.pack(setup.ours())
+            image_python.pack(setup.ours(), state.alone())
     except (LeewardError, OSError) as error:
         channel.send(control.Failed(-1, "mounts", str(error)))
         return

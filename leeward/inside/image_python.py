@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import marshal
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import NoReturn
 
@@ -31,6 +31,8 @@ _NAMES = ("python3", "python")
 
 #: The sources by module, whether each is a package, and nothing of that where the root isn't an image's.
 _packed: dict[str, tuple[bytes, bool]] = {}
+#: The object that writes states.
+_alone: list[bytes] = []
 
 #: The program of the image's interpreter; its arguments are descriptors. It runs on any Python, to say that it is too old.
 BOOT = """\
@@ -42,7 +44,7 @@ if sys.version_info < (3, 9):
     os._exit(127)
 import marshal
 from importlib.machinery import ModuleSpec
-def boot(sources, body, job, reply, door):
+def boot(sources, alone, body, job, reply, door):
     class Sources:
         @staticmethod
         def find_spec(name, path=None, target=None):
@@ -71,7 +73,7 @@ def boot(sources, body, job, reply, door):
     for name in sources:
         sys.modules.pop(name, None)
     sys.modules.update(before)
-    main.serve_in_image(body, job, reply, door)
+    main.serve_in_image(body, job, reply, door, alone)
 fd, *ends = map(int, sys.argv[1:])
 with open(fd, "rb") as file:
     file.seek(0)
@@ -80,8 +82,9 @@ boot(*given, *ends)
 """
 
 
-def pack(modules: Mapping[str, ModuleType]) -> None:
-    """Read the sources of *modules* that the image's interpreter needs; OSError."""
+def pack(modules: Mapping[str, ModuleType], alone: bytes) -> None:
+    """Read the sources of *modules* that the image's interpreter needs; *alone* writes its states. OSError."""
+    _alone[:] = [alone]
     for name, module in modules.items():
         if name.startswith(_NEEDED) and name != _COMPILED and module.__file__ is not None:
             _packed[name] = _source(module.__file__), hasattr(module, "__path__")
@@ -111,7 +114,7 @@ def start(body: bytes, ends: Iterable[int]) -> NoReturn:
         try:
             fd = os.memfd_create("leeward", 0)
             with open(fd, "wb", closefd=False) as file:
-                marshal.dump((_packed, body), file, _FORMAT)
+                marshal.dump((_packed, _alone[0], body), file, _FORMAT)
             for end in ends:
                 with contextlib.suppress(OSError):  # closed, or none
                     os.set_inheritable(end, True)
@@ -126,3 +129,32 @@ def start(body: bytes, ends: Iterable[int]) -> NoReturn:
 
 def _can_run(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+class States:
+    """`snapshots.Native`'s calls, in the image's interpreter: *alone* is an object for ctypes, mapped for the first state."""
+
+    def __init__(self, alone: bytes) -> None:
+        self._alone = alone
+        self._dump: Callable[[int, int, int, int], int] | None = None
+
+    def known(self) -> bool:
+        """Whether states can be written. ImportError, OSError with the reason if not."""
+        if self._dump is None:
+            import ctypes  # the image's, which may lack it
+
+            fd = os.memfd_create("leeward", os.MFD_CLOEXEC)
+            with open(fd, "wb", buffering=0) as file:
+                file.write(self._alone)
+                made = ctypes.PyDLL(f"/proc/self/fd/{fd}").lw_alone_dump
+            made.restype, made.argtypes = ctypes.c_int64, [ctypes.c_int] * 4
+            self._dump = made
+        return True
+
+    def dump(self, orders: int, answers: int, _scratch: int, _memory: int, gate: int, number: int) -> int:
+        """As _native/state.py: returns in copies."""
+        assert self._dump is not None
+        done = self._dump(orders, answers, gate, number)
+        if done < 0:
+            raise OSError(-done, os.strerror(-done))
+        return done

@@ -38,7 +38,7 @@ from leeward.inside import (
     tracebacks,
     workspace_files,
 )
-from leeward.inside.snapshots import NONE, Native
+from leeward.inside.snapshots import NONE, Native, none
 from leeward.wire import job_frames as wire
 
 if TYPE_CHECKING:
@@ -132,8 +132,11 @@ def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
     os._exit(0)
 
 
-def serve_in_image(body: bytes, job_fd: int, reply_fd: int, door: int) -> NoReturn:
-    """In an image's interpreter: as `serve`, for a job whose frame was taken before; `pipes` in C aren't there."""
+def serve_in_image(body: bytes, job_fd: int, reply_fd: int, door: int, alone: bytes) -> NoReturn:
+    """
+    In an image's interpreter: as `serve`, for a job whose frame was taken before, or that is still to come; `pipes` in C
+    aren't there, and *alone* writes states.
+    """
     for fd in (job_fd, reply_fd):  # the execve is over
         with contextlib.suppress(OSError):
             os.set_inheritable(fd, False)
@@ -142,8 +145,15 @@ def serve_in_image(body: bytes, job_fd: int, reply_fd: int, door: int) -> NoRetu
     renumber()
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper: the interpreter made it
-    _serve(_NoPipes(), lambda: body, os.getpid(), job_fd, reply_fd, door, NONE)
+    states = image_python.States(alone)
+    take = (lambda: _first(job_fd)) if body == wire.AHEAD else lambda: body
+    _serve(_NoPipes(), take, os.getpid(), job_fd, reply_fd, door, Native(states.dump, none, states.known, none))
     os._exit(0)
+
+
+def _first(job_fd: int) -> bytes | None:
+    head = _read(job_fd, wire.HEADER.size)
+    return None if head is None else _read(job_fd, wire.HEADER.unpack(head)[0])
 
 
 class _NoPipes:
@@ -166,7 +176,7 @@ def _serve(pipes: Pipes | _NoPipes, take: Callable[[], bytes | None], me: int, j
         body = take()
         if body is None:
             os._exit(0)
-        if image_python.is_wanted() and body != wire.FILE_CALLS:
+        if image_python.is_wanted() and body not in (wire.FILE_CALLS, wire.SESSION_LOADS):
             image_python.start(body, (job_fd, reply_fd, door))
         _settle_descriptors()
         main = _main or program.set_up()
@@ -177,13 +187,13 @@ def _serve(pipes: Pipes | _NoPipes, take: Callable[[], bytes | None], me: int, j
             program.take_environment(variables)
             os.close(job_fd)
         doorway = session.BranchSocket(door)
-        if body != wire.SESSION:
+        if body not in (wire.SESSION, wire.SESSION_LOADS):
             doorway.shut()
         if code is not None:
             end, wanted = program.wind_up(program.run_code(code, main)), workspace_files.NOTHING
             if end is program.IN_ORDER:
                 pipes.finish()
-        elif body == wire.SESSION:
+        elif body in (wire.SESSION, wire.SESSION_LOADS):
             return session.serve(main, _read, job_fd, reply_fd, doorway, native)
         elif body == wire.FILE_CALLS:
             file_calls.serve(_read, job_fd, reply_fd)

@@ -62,17 +62,17 @@ class Native(NamedTuple):
 
     dump: Callable[[int, int, int, int, int, int], int]
     load: Callable[[int, int, int], NoReturn]
-    known: bool  # whether this machine's processor is
+    known: Callable[[], bool]  # whether this machine's processor is
     begin: Callable[[int], int]
     branch: Callable[[Sequence[int], Sequence[int], bytes], int] | None = None
 
 
-def _none(*_: int) -> NoReturn:
+def none(*_: int) -> NoReturn:
     raise OSError("this process can't have snapshots")
 
 
 #: Of a process without a door, by which nobody asks it for snapshots.
-NONE = Native(_none, _none, known=False, begin=_none)
+NONE = Native(none, none, lambda: False, none)
 
 
 class OpenFile(NamedTuple):
@@ -201,8 +201,10 @@ def _folder() -> str:
 def _packages() -> dict[str, str]:
     """The packages beside the standard library that are imported, each with its version, "" if it doesn't tell."""
     found = {}
+    known = getattr(sys, "stdlib_module_names", ())  # Python 3.10
     for name, module in list(sys.modules.items()):
-        if "." in name or name.startswith("_") or name in sys.stdlib_module_names or name in ("leeward", "msgpack"):
+        if "." in name or name.startswith("_") or name in known or name in ("leeward", "msgpack") or (
+                not known and "-packages/" not in str(getattr(module, "__file__", ""))):
             continue
         version = getattr(module, "__dict__", {}).get("__version__", "")  # a module's __getattr__ may warn, or do anything
         found[name[:wire.MAX_SHOWN]] = version[:80] if isinstance(version, str) else ""
@@ -231,7 +233,7 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
     theirs = (gate_read, number_write, *ends)
     ours = [gate_write, number_read]
     try:
-        if not native.known:
+        if not native.known():
             raise CantTake("leeward can't take states on this machine's processor")
         program.flush()
         reap()

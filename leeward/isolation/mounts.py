@@ -28,8 +28,11 @@ DEVPTS = MountAttr.NOSUID | MountAttr.NOEXEC
 #: Folders of the template where a keeper has the layers of an image, and where each runner has what it writes, and
 #: builds its own root.
 LAYERS, SCRATCH, STAGED = "/.layers", "/.scratch", "/.root"
-#: The folder of an image's runner, on its tmpfs, with what it has changed of its root.
-UPPER = "upper"
+#: The number of an image's root among the overlays; the folders of a runner, on its tmpfs, with what it has changed there.
+ROOT = "root"
+UPPER, WORK = f"upper.{ROOT}", f"work.{ROOT}"
+#: A detached copy of the layers: an image's root is mounted anew with them when it goes back to a checkpoint.
+KEPT_LAYERS = Cell("layers")
 #: The folder of the template in which runners have it if it is on a disk, and the one that a runner makes there, to
 #: which the daemon gives another name.
 DISK, NEXT = "/.disk", "next"
@@ -57,6 +60,11 @@ def steps(view: View, scratch_bytes: int) -> list[Step]:
     if view.root is not None:
         return [*_proc(view), *own, *_image(view, view.root, scratch_bytes), *detached_steps(view)]
     return [*_proc(view), *own, *_scratch(view.scratch, scratch_bytes)]
+
+
+def keep_layers_steps(view: View) -> list[Step]:
+    """Copy the layers of an image's root, while they have a path."""
+    return [native.copy_step(KEPT_LAYERS, LAYERS)] if view.root is not None else []
 
 
 def detached_steps(view: View) -> list[Step]:
@@ -171,10 +179,10 @@ def _image(view: View, root: Root, scratch_bytes: int) -> list[Step]:
     one tmpfs, or in a folder of a disk. Paths lead through leeward's own folders alone: no link of the image is followed.
     """
     base, staged = f"{DISK}/{NEXT}" if root.disk else SCRATCH, STAGED
-    upper, work = f"{base}/{UPPER}", f"{base}/work"
+    upper = f"{base}/{UPPER}"
     made = [native.mount_step("tmpfs", SCRATCH, {"size": str(scratch_bytes), "nr_inodes": str(view.scratch.inodes),
                                                  "mode": "0755"}, _SCRATCH)]
-    for path in (*([base] if root.disk else []), upper, work, *(f"{upper}/{name}" for name in _OURS)):
+    for path in (*([base] if root.disk else []), upper, f"{base}/{WORK}", *(f"{upper}/{name}" for name in _OURS)):
         made += [returns(Call.MKDIRAT, native.AT_FDCWD, path, 0o755)]
     for text in root.texts:
         fd = Cell(text.target)
@@ -189,14 +197,10 @@ def _image(view: View, root: Root, scratch_bytes: int) -> list[Step]:
         made += [returns(Call.MKDIRAT, native.AT_FDCWD, f"{SCRATCH}/{number}", 0o700),
                  returns(Call.FCHMODAT, native.AT_FDCWD, f"{SCRATCH}/{number}", 0o1777),
                  native.bind_step(f"{SCRATCH}/{number}", target)]
-    lowers = ":".join(f"{LAYERS}/{number}" for number in reversed(range(len(root.layers))))
     return [
         *made,
         returns(Call.FCHMODAT, native.AT_FDCWD, f"{upper}/tmp", 0o1777),
-        native.mount_step("overlay", staged, {
-            "lowerdir": lowers, "upperdir": upper, "workdir": work, "userxattr": "",
-            **({"volatile": ""} if root.disk else {}),  # the end of a sandbox doesn't wait for the disk
-            **({"xino": "on"} if root.owners else {})}, _SCRATCH),
+        overlay_step(root, staged, LAYERS, base),
         *(native.bind_step(f"/{name}", f"{staged}/{name}") for name in COVERED),
         native.remount_step(f"{staged}/proc", _PROC | MountAttr.RDONLY),  # Landlock has a rule for the whole root
         returns(Call.CHDIR, staged),
@@ -204,6 +208,15 @@ def _image(view: View, root: Root, scratch_bytes: int) -> list[Step]:
         native.unmount_step("."),
         returns(Call.CHDIR, view.scratch.targets[0]),  # of which the daemon gets a descriptor, where it watches memory
     ]
+
+
+def overlay_step(root: Root, target: str, layers: str, base: str) -> Step:
+    """Mount on *target* the overlay of the layers below *layers* and the upper one below *base*."""
+    return native.mount_step("overlay", target, {
+        "lowerdir": ":".join(f"{layers}/{number}" for number in reversed(range(len(root.layers)))),
+        "upperdir": f"{base}/{UPPER}", "workdir": f"{base}/{WORK}", "userxattr": "",
+        **({"volatile": ""} if root.disk else {}),  # the end of a sandbox doesn't wait for the disk
+        **({"xino": "on"} if root.owners else {})}, _SCRATCH)
 
 
 def _zeros() -> list[Step]:

@@ -182,6 +182,8 @@ class Locked:
     #: the number of descriptors behind the listener by which more processes can be put beside the sender: its pid,
     #: mount, ipc and uts namespaces, and its Landlock ruleset where it has one
     entrances: int = 0
+    #: whether the last of them is none, but a detached copy of the layers of an image's root
+    layers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,9 +67,15 @@ SHOWN = b"\4"
 SESSION = b"\1"
 #: The first frame of a session; it holds no job.
 SESSION_BEGINS = HEADER.pack(len(SESSION)) + SESSION
+#: The same of one that becomes the copy of a snapshot: in an image, by the host's interpreter.
+SESSION_LOADS = SESSION + b"\x0c"
+SESSION_LOADS_BEGINS = HEADER.pack(len(SESSION_LOADS)) + SESSION_LOADS
 #: The body of a session's frame that asks for a branch, and the frame.
 BRANCH = SESSION + b"\3"
 BRANCH_FRAME = HEADER.pack(len(BRANCH)) + BRANCH
+#: The same for one before a client asks for it, unless the session's state may change by itself until then.
+BRANCH_AHEAD = SESSION + b"\x0d"
+BRANCH_AHEAD_FRAME = HEADER.pack(len(BRANCH_AHEAD)) + BRANCH_AHEAD
 #: The same for a snapshot of the process, and for the process to become the copy of one, perhaps with the same random
 #: numbers.
 TAKE, LOAD, LOAD_SAME = SESSION + b"\7", SESSION + b"\x08", SESSION + b"\x09"
@@ -93,6 +99,9 @@ BRANCH_WORD = b"h"
 #: The frame that makes a process of a live sandbox the one that does file calls (wire/file_answers.py), and none else.
 FILE_CALLS = b"\2"
 FILE_CALLS_BEGIN = HEADER.pack(len(FILE_CALLS)) + FILE_CALLS
+#: The frame by which a process in an image becomes the image's interpreter, before its first frame is there.
+AHEAD = b"\7"
+AHEAD_FRAME = HEADER.pack(len(AHEAD)) + AHEAD
 #: A job with the default of every field, which is what a frame with code alone stands for.
 _NOTHING = Job()
 _SHOWS = Job(display=True)

@@ -20,6 +20,7 @@ _INFO = {
     "processes": "int", "calls": "int", "memory_limit": "int", "memory_peak": "int",
     "memory": "int", "cpu_time": "float", "oom_kills": "int", "forks_refused": "int", "denied": "map of text to int",
     "mounts?": "array of map", "asleep": "bool", "layers?": "array of text",
+    "checkpoints?": "array of text",
 }
 #: The end of a fetch: a response, or why there is none.
 _FETCHED = {

@@ -255,6 +255,13 @@ def test_c569_cannot_lead_a_mount_elsewhere(daemon: LiveDaemon, outside: Path, t
         with (pytest.raises(leeward.LeewardError, match="a link or a file of the image"),
               leeward.Sandbox(image="links", mounts=[leeward.Mount(shown, target)], socket=daemon.socket) as box):
             assert box.id
+    with leeward.Sandbox(image="plain", mounts=[leeward.Mount(shown, "/data/it")], socket=daemon.socket) as box:
+        box.shell("mv /data /other; ln -s /proc/self/root /data")
+        box.checkpoint("linked", "/")
+        assert 0 == box.shell("rm /data && mv /other /data").exit_code
+        with pytest.raises(leeward.LeewardError, match="a link or a file of the image"):
+            box.restore("linked", "/")
+        assert "it" == box.shell("ls /data").stdout_text.strip()  # nothing has happened
     assert [] == list(shown.iterdir())
     assert before == state(outside)
 

@@ -17,8 +17,9 @@ from kit.agents import ASK, AgentHome, approvals
 from kit.images import add_python, imported, of_busybox, of_debian, other_pythons
 from kit.live_daemon import LiveDaemon
 from kit.model_api import Call
+from kit.waiting import poll_until
 from leeward.apps.images.store import Images
-from leeward.errors import RequestRejected
+from leeward.errors import SnapshotFailed
 
 pytestmark = [pytest.mark.needs("user-namespaces", "images", "debian"), pytest.mark.timeout(120)]
 
@@ -172,6 +173,16 @@ def test_code_runs_by_the_images_python(box: leeward.Sandbox) -> None:
     assert 'File "<string>", line 3' in got.stderr_text
 
 
+def test_the_next_code_finds_the_images_interpreter_waiting(box: leeward.Sandbox) -> None:
+    """Once code was asked for twice shortly one after the other; whatever the next job is."""
+    for number in range(2):
+        assert f"{number}\n" == box.execute(f"print({number})").stdout_text
+    poll_until(lambda: box.shell("grep -al '[i]mport marshal' /proc/[0-9]*/cmdline").stdout, "it begins by itself")
+    assert "given 2\n" == box.execute("print(input(), 2)", stdin=b"given").stdout_text
+    assert "3\n" == box.execute("print(3)").stdout_text
+    assert 1 == box.execute("1 / 0").exit_code
+
+
 def test_a_kernel_of_the_images_python(box: leeward.Sandbox) -> None:
     """Keeps variables, is interrupted, shows what a cell ends with; pip's modules are there once they are installed."""
     with box.kernel() as kernel:
@@ -183,8 +194,74 @@ def test_a_kernel_of_the_images_python(box: leeward.Sandbox) -> None:
         assert "NameError" == failed.type
         with kernel.fork() as branch:
             assert b"21\n" == branch.execute("print(x)").stdout
-        with pytest.raises(RequestRejected, match="snapshots of kernels in an image aren't there yet"):
-            kernel.snapshot()
+
+
+#: State of many kinds: a heap, large blocks, a generator, a file at its place, a cycle, a database, a class of its own.
+STATE = """
+import random, sqlite3, itertools, decimal, array, weakref, tempfile, threading, hashlib
+class Thing:
+    def __init__(self, other=None): self.other = other
+first = Thing(); first.other = Thing(first); seen = weakref.ref(first.other)
+table = {str(n): [n] for n in range(50000)}; large = bytearray(b"x" * 5000000)
+steps = (n * n for n in itertools.count()); next(steps); next(steps)
+base = sqlite3.connect(":memory:"); base.execute("create table t (a)"); base.execute("insert into t values (7)")
+file = open("/tmp/lines", "w+"); file.write("one\\ntwo\\n"); file.seek(4); lock = threading.RLock(); held = lock.acquire()
+digest = hashlib.sha256(b"a"); numbers = array.array("d", [1.5] * 10000)
+"""
+LOOK = """
+import json, subprocess, concurrent.futures, sys
+pool = concurrent.futures.ThreadPoolExecutor(4)
+print(len(table), sum(large) // len(large), next(steps), *base.execute("select a from t").fetchone(), file.readline().strip(),
+      seen() is first.other, digest.hexdigest()[:4], sum(numbers), sum(pool.map(abs, range(-9, 1))), lock.release(),
+      subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True).stdout.strip(),
+      decimal.Decimal(1) / 8)
+large += b"y" * 5000000; table.update({n: n for n in range(50000)}); import xml.dom.minidom
+"""
+SAID = b"50000 120 4 7 two True ca97 15000.0 45 None 42 0.125\n"
+
+
+def check_snapshots(box: leeward.Sandbox) -> None:
+    """A kernel's state goes on in another kernel, again in that one, in itself and in a fork of its sandbox."""
+    kernel = box.kernel()
+    done = kernel.execute(STATE)
+    assert done.error is None, done.stderr_text
+    state = kernel.snapshot()
+    for each in (box.kernel(snapshot=state), kernel, box.kernel(snapshot=state)):
+        done = each.execute(LOOK)
+        assert SAID == done.stdout, done.stderr_text
+        each.rollback(state)
+        chained = each.snapshot()
+        assert SAID == box.kernel(snapshot=chained).execute(LOOK).stdout
+        failed = each.execute("x = random.random(); 1 / 0").error
+        assert failed is not None
+        assert "ZeroDivisionError" == failed.type
+        with each.fork() as branch:
+            assert SAID == branch.execute(LOOK).stdout
+        chained.remove()
+    kernel.rollback(state)  # a branch has shared its file's place
+    [copy] = box.fork(1, [kernel])
+    with copy.sandbox:
+        assert SAID == copy.kernels[0].execute(LOOK).stdout
+    state.remove()
+
+
+def test_a_kernels_snapshot_is_of_the_images_python(box: leeward.Sandbox, daemon: LiveDaemon, tmp_path: Path) -> None:
+    """Also from a file, and in a fork, which has other mounts; in no sandbox with another root."""
+    check_snapshots(box)
+    with box.kernel() as kernel, leeward.Sandbox(socket=str(daemon.socket)) as other:
+        kernel.execute("x = 20")
+        state = kernel.snapshot()
+        state.save(tmp_path / "state")
+        with pytest.raises(SnapshotFailed, match="in a sandbox of an image"):
+            other.kernel(snapshot=state)
+        with other.kernel() as theirs:
+            foreign = theirs.snapshot()
+        with pytest.raises(SnapshotFailed, match="with another root file system"):
+            kernel.rollback(foreign)
+        again = leeward.Snapshot.load(tmp_path / "state", daemon.socket)
+        assert b"20\n" == box.kernel(snapshot=again).execute("print(x)").stdout
+        with pytest.raises(SnapshotFailed, match="in a sandbox of an image"):
+            other.kernel(snapshot=again)
 
 
 def test_set_id_programs_are_made_with_their_modes(box: leeward.Sandbox) -> None:
@@ -215,6 +292,7 @@ def test_another_version_of_python(python: str, tmp_path: Path) -> None:
                 with kernel.fork() as branch:
                     assert "21" == branch.execute("x + 1", display=True).value
                 assert b"20\n" == kernel.execute("print(x)").stdout
+            check_snapshots(box)
             failed = box.execute("raise KeyError(1)").error
             assert failed is not None
             assert "KeyError" == failed.type

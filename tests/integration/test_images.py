@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -272,6 +275,71 @@ def test_forks_have_what_was_changed_of_the_root(box: Opens, place: tuple[LiveDa
         box(image="busybox").copy_files(first)
 
 
+def test_the_root_goes_back_to_a_checkpoint(box: Opens, place: tuple[LiveDaemon, Images], tmp_path: Path) -> None:
+    """
+    Again and again, to each; folders of the host, /dev/shm and what is leeward's stay as they are, where they are, also if a
+    link has taken a folder's place. Not while anybody uses the root, and then nothing has changed.
+    """
+    (tmp_path / "file").write_text("the host's")
+    first = box(image="app", user="root", mounts=[Mount(tmp_path, "/host/it", overlay=True)])
+    look = """
+        cd /; find . -xdev -exec stat -c '%n %f %s %h %Y' {} + | sort | grep -v -E '^(.|./proc|./dev|./sys|./host/it) '
+        cat /etc/motd /host/it/file /a/b/f; ls /usr/share /proc/self/status /dev/null; cat /dev/shm/s; id -un"""
+    made = first.shell("rm -r /usr/share; mkdir -p /usr/share/new /a/b; echo 1 > /a/b/f; ln /a/b/f /hard; mkfifo /p;"
+                       " chmod 4751 /a/b/f; echo shm > /dev/shm/s; touch -d @1000000000 /bin/vi /a/b; chmod 500 /a")
+    assert (0, "") == (made.exit_code, made.stderr_text)
+    before = first.shell(look).stdout_text
+    assert ("1", "two") == (first.checkpoint(target="/"), first.checkpoint("two", "/"))
+    assert ["1", "two"] == first.info()["checkpoints"]
+    spoil = ("rm -rf /a /p /tmp /home /bin/vi /app; ln -s /etc /tmp; mv /host/it/file /host/it/other; echo x > /etc/motd; :"
+             " > /home; rm -r /sys /etc /var; ln -s /proc /a; ls / > /after; ls -R /host")
+    for name in ("1", "two", "1"):
+        other = first.shell(spoil).stdout_text
+        assert "other" in other
+        assert not first.files.exists("/home/web")  # by a process of the sandbox's own, which is ended
+        assert before != first.shell(look).stdout_text
+        first.restore(name, "/")
+        assert other == first.shell("ls -R /host; mv /host/it/other /host/it/file").stdout_text
+        assert before == first.shell(look).stdout_text
+        assert "" == first.shell("for each in /proc/x /dev/x /sys/x; do : > $each && echo written; done").stdout_text
+    assert [] == first.diff()
+    running = first.start(["sleep", "1000"])
+    with pytest.raises(RequestRejected, match="1 processes and kernels run"):
+        first.restore("1", "/")
+    running.kill()
+    running.wait()
+    with first.fork()[0].sandbox as copy:  # whose checkpoints are its own
+        assert before == copy.shell(look).stdout_text
+        with pytest.raises(RequestRejected, match="has no checkpoint '1'"):
+            copy.restore("1", "/")
+    with pytest.raises(RequestRejected, match="restore a checkpoint"):
+        first.ask("overlay_discard", {"target": "/"})
+    if os.geteuid() == 0:  # whose daemon shows what its sandboxes have to root alone
+        used = held_root(place[0])
+        try:
+            first.shell("echo x > /after")
+            with pytest.raises(RequestRejected, match="has a file of it open"):
+                first.restore("1", "/")
+            assert "x\n" == first.shell("cat /after; rm /after").stdout_text
+            assert before == first.shell(look).stdout_text
+        finally:
+            for each in used:
+                os.close(each)
+        first.restore("two", "/")
+        assert before == first.shell(look).stdout_text
+
+
+def held_root(daemon: LiveDaemon) -> list[int]:
+    """The roots of all processes that the daemon's user sees below it, opened."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            if "\nNSpid:\t" in (text := status.read_text()) and 2 < len(
+                    text.partition("NSpid:")[2].partition("\n")[0].split()) + 1:
+                found.append(os.open(status.with_name("root"), os.O_PATH))
+    return found
+
+
 def test_commit_by_the_command_line(box: Opens, place: tuple[LiveDaemon, Images], tmp_path: Path) -> None:
     there = box(image="busybox")
     there.shell("echo committed > /etc/motd")
@@ -312,6 +380,15 @@ def test_what_is_not_there_is_refused(box: Opens, tmp_path: Path) -> None:
             ({"user": "root"}, "user and hide are of the profile")):
         with pytest.raises(RequestRejected, match=why):
             assert box(**options).id
+
+
+@pytest.mark.needs("root")
+def test_roots_daemon_without_its_capability_names_the_cure() -> None:
+    """As in a container of docker's."""
+    done = subprocess.run(["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", sys.executable, "-c",
+                           "from leeward.daemon.worker.layers import _copied; _copied('/usr')"],
+                          capture_output=True, text=True, check=False)
+    assert "a container has it by --cap-add SYS_ADMIN, and a daemon of another user than root needs none" in done.stderr
 
 
 def test_code_without_an_interpreter_says_so(box: Opens) -> None:

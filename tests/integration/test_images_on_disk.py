@@ -16,7 +16,7 @@ from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
 from leeward.apps.images.committing import commit
 from leeward.apps.images.store import Images, ImportProgress
-from leeward.errors import SandboxOver
+from leeward.errors import RequestRejected, SandboxOver
 
 pytestmark = pytest.mark.needs("user-namespaces", "images", "usr-busybox")
 
@@ -68,9 +68,25 @@ def test_the_root_is_written_to_forked_and_kept(daemon: LiveDaemon, store: Image
             assert done.stdout_text == other.shell("ls / /usr; ls /home").stdout_text
             assert "new\nshm\n" == other.shell("cat /etc/motd /dev/shm/s; rm /here").stdout_text
         assert "/here\n" == box.shell("ls /here").stdout_text
+        assert "1" == box.checkpoint()
+        for _ in range(2):
+            box.shell("rm -r /app /usr /here; ln -s /etc /home/x; echo > /etc/motd")
+            box.restore("1")
+            assert done.stdout_text == box.shell("ls / /usr; ls /home").stdout_text
         commit(box, store, "kept", ImportProgress())
     with opened(daemon, image="kept") as after:
         assert "new\n" == after.shell("cat /etc/motd; ls /home").stdout_text
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused(daemon: LiveDaemon, store: Images) -> None:
+    """What is kept counts as what is written; the sandbox goes on."""
+    with opened(daemon, profile="small") as box:
+        assert "1" == box.shell("head -c 400000 /dev/urandom > /a; stat -c 1 /a").stdout_text.strip()
+        assert "1" == box.checkpoint()
+        for again in (box.checkpoint, lambda: box.restore("1")):
+            with pytest.raises(RequestRejected, match="doesn't fit"):
+                again()
+        assert "400000 /a" == box.shell("wc -c /a").stdout_text.strip()
 
 
 @pytest.mark.parametrize(("line", "why"), [

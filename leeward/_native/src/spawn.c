@@ -168,14 +168,6 @@ static void init_main(void *argument)
 	raw_exit(0);
 }
 
-int lw_thread_now(struct lw_thread *ret)
-{
-	if (prctl(PR_GET_TID_ADDRESS, &ret->tid_address) < 0 ||
-	    syscall(SYS_get_robust_list, 0, &ret->robust, &ret->robust_size) < 0)
-		return -errno;
-	return 0;
-}
-
 /* Like fork(2), with namespaces (*flags*, CLONE_NEW*), a cgroup (Linux 5.7) and a pidfd. Returns 0 in the child, its pid in
  * the caller, which has one thread, or -errno. */
 int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd)
@@ -310,27 +302,6 @@ uint64_t lw_init_largest(const struct lw_init *init)
 int lw_init_join_error(const struct lw_init *init)
 {
 	return init->error;
-}
-
-extern const ptrdiff_t __rseq_offset __attribute__((weak));
-extern const unsigned int __rseq_size __attribute__((weak));
-
-/* CLONE_VM has dropped the init's rseq registration, so the job has none, but glibc assumes that there is one:
- * sched_getcpu() would return the same, stale processor for ever. */
-static void restore_rseq(void)
-{
-	if (!&__rseq_size || __rseq_size == 0)
-		return;
-	char *area = (char *)__builtin_thread_pointer() + __rseq_offset;
-	if (syscall(SYS_rseq, area, 32, 0, RSEQ_SIGNATURE) < 0)
-		((volatile uint32_t *)area)[1] = (uint32_t)-2; /* RSEQ_CPU_ID_REGISTRATION_FAILED */
-}
-
-/* In a clone that has returned by _longjmp: restore the state of the thread, as libc's fork(2) does. */
-void lw_reborn(const struct lw_thread *thread)
-{
-	syscall(SYS_set_robust_list, thread->robust, thread->robust_size);
-	restore_rseq();
 }
 
 static int await_birth(struct lw_init *init, int pidfd)

@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 #define LW_STATE_NAME 256
+/* In the place of a device: files of each are taken as memory. */
+#define LW_EVERY_FILE UINT64_MAX
 
 /* One call of lw_state_dump, and what a copy finds of it in its own memory. */
 struct lw_state {

@@ -136,7 +136,7 @@ UNCHECKED static int file_of(struct work *work, const struct mapping *found, uin
 	char path[4096];
 	struct stat now;
 
-	if (!found->inode || found->length >= sizeof(path) || found->name[0] != '/')
+	if (!found->inode || found->length >= sizeof(path) || found->name[0] != '/' || scratch == LW_EVERY_FILE)
 		return -1;
 	for (uint32_t i = work->file_count; i > 0; i--)
 		if (work->files[i - 1].inode == found->inode && work->files[i - 1].length == found->length &&
@@ -203,7 +203,8 @@ UNCHECKED static int64_t look(struct lw_state *state, struct work *work, uint64_
 			.start = found.start, .end = found.end, .offset = found.offset,
 			.kind = kind, .protection = found.protection,
 			.flags = found.flags, .file = file < 0 ? 0 : (uint32_t)file,
-			.touched = kind == ANONYMOUS && found.inode ? found.end - found.start : found.touched,
+			/* What may not be read may lie behind the file's end. */
+			.touched = kind == ANONYMOUS && found.inode && found.protection ? found.end - found.start : found.touched,
 		};
 		most += sizeof(*part) + sizeof(struct file) + found.length + part->touched / PAGE * A_PAGE;
 	}
@@ -599,6 +600,9 @@ int64_t lw_state_dump(struct lw_state *state, int orders, int answers, uint64_t 
 
 	if (err < 0)
 		return err;
+	/* glibc's; musl has a lock there. */
+	if (!state->thread.tid_address || *(int *)state->thread.tid_address != (int)raw(SYS_gettid, 0, 0, 0, 0, 0))
+		return -ENOTSUP;
 	if (!writer.space || raw(SYS_mprotect, (long)writer.space, PAGE, PROT_NONE, 0, 0) < 0 ||
 	    raw(SYS_mprotect, (long)(writer.space + SPACE - PAGE), PAGE, PROT_NONE, 0, 0) < 0)
 		return -ENOMEM;

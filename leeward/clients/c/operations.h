@@ -1480,6 +1480,7 @@ struct lw_sandbox_extend_answer {
 	struct lw_value mounts;
 	bool asleep;
 	struct lw_value layers;
+	struct lw_value checkpoints;
 };
 static const struct lw_field lw_fields_sandbox_extend_answer[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend_answer, sandbox)},
@@ -1505,6 +1506,7 @@ static const struct lw_field lw_fields_sandbox_extend_answer[] = {
 	{"mounts", LW_LIST, false, offsetof(struct lw_sandbox_extend_answer, mounts)},
 	{"asleep", LW_FLAG, true, offsetof(struct lw_sandbox_extend_answer, asleep)},
 	{"layers", LW_LIST, false, offsetof(struct lw_sandbox_extend_answer, layers)},
+	{"checkpoints", LW_LIST, false, offsetof(struct lw_sandbox_extend_answer, checkpoints)},
 };
 
 struct lw_sandbox_fetch_answer {
@@ -1556,6 +1558,7 @@ struct lw_sandbox_info_answer {
 	struct lw_value mounts;
 	bool asleep;
 	struct lw_value layers;
+	struct lw_value checkpoints;
 };
 static const struct lw_field lw_fields_sandbox_info_answer[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_info_answer, sandbox)},
@@ -1581,6 +1584,7 @@ static const struct lw_field lw_fields_sandbox_info_answer[] = {
 	{"mounts", LW_LIST, false, offsetof(struct lw_sandbox_info_answer, mounts)},
 	{"asleep", LW_FLAG, true, offsetof(struct lw_sandbox_info_answer, asleep)},
 	{"layers", LW_LIST, false, offsetof(struct lw_sandbox_info_answer, layers)},
+	{"checkpoints", LW_LIST, false, offsetof(struct lw_sandbox_info_answer, checkpoints)},
 };
 
 struct lw_sandbox_list_answer {

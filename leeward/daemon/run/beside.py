@@ -166,11 +166,11 @@ class Beside(Runner):
         self.process: LiveProcess | None = None
         self._first, self._keeps_door = first, keeps_door
 
-    def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:
+    def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = (), layers: int = -1) -> None:
         """Register the listener. Grants count for the sandbox, whose first process has already sent *scratch*."""
         if scratch >= 0:
             os.close(scratch)
-        super().listen(listener, -1, entrances)
+        super().listen(listener, -1, entrances, layers)
         self.denials.share(self.number, self._first)
 
     def share(self, denials: Denials) -> None:

@@ -66,6 +66,7 @@ class KernelState:
     packages: Mapping[str, str]
     lost: tuple[str, ...]
     memory: ZygoteMemory | None = None  # the file that has what isn't in the state's own
+    image: str = ""  # where it was taken: `importing.image_of`
 
 
 class Dump:

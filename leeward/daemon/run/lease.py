@@ -101,6 +101,13 @@ class BranchTurn(Turn):
         return [wire.BRANCH_FRAME]
 
 
+class AheadTurn(Turn):
+    """The same, before a client asks for it."""
+
+    def _frame(self) -> Sequence[bytes | memoryview]:
+        return [wire.BRANCH_AHEAD_FRAME]
+
+
 class TakeTurn(Turn):
     """The request for a snapshot: run/dumping.py."""
 
@@ -165,8 +172,11 @@ class Lease:
         """Whether the lease is over, or about to be, so that it takes no job."""
         return bool(self._ending)
 
-    def open(self, limits: Limits) -> None:
-        """Set *limits* on the runner, before it has any code; LeewardError if it is gone, or one can't be set."""
+    def open(self, limits: Limits, *, loads: bool = False) -> None:
+        """
+        Set *limits* on the runner, before it has any code, or *loads* a state; LeewardError if it is gone, or one can't be
+        set.
+        """
         self.held.limit(limits)
         try:
             self._job_pidfd = self.held.job_pidfd()
@@ -174,9 +184,9 @@ class Lease:
             raise LeewardError(f"runner {self.held.number}: {error}") from error
         self._check_there()
         try:
-            variables = self.held.variables
+            variables, begins = self.held.variables, wire.SESSION_LOADS_BEGINS if loads else wire.SESSION_BEGINS
             os.write(self.held.job,  # into an empty pipe
-                     wire.SESSION_BEGINS + (wire.variables_frame(variables) if variables else b""))
+                     begins + (wire.variables_frame(variables) if variables else b""))
         except OSError as error:
             raise LeewardError(f"runner {self.held.number}: {error}") from error
         if self.held.leaf.needs_ticks:

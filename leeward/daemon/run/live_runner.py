@@ -47,6 +47,7 @@ from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.spec.outcome import Limit
 from leeward.wire import control
+from leeward.wire import job_frames as wire
 
 if TYPE_CHECKING:
     from leeward.daemon.run.dumping import KernelState
@@ -292,7 +293,7 @@ class LiveRunner:
         runner = Beside(number, leaf, birth, self._denials, self.runner.number, self._terms.limits.descriptors,
                         keeps_door=keeps_door)
         runner.job, runner.reply, runner.out, runner.err, runner.variables = job, reply, out, err, self.variables
-        runner.memory = memory or self._keeper.memory
+        runner.memory = None if self.runner.layers >= 0 else memory or self._keeper.memory  # an image's has none of it
         made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
         made.is_process(self._add(LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
@@ -338,12 +339,17 @@ class LiveRunner:
     def prepare(self, armed: Callable[[], None] = nothing) -> None:
         """
         Start the interpreter of the next `execute`, which waits until the sandbox rests; it calls *armed* when it does. It
-        rehearses if the ones before it had the time for that: the next job then finds its pages.
+        rehearses if the ones before it had the time for that: the next job then finds its pages. In an image it becomes the
+        image's, which takes a tenth of a second.
         """
         if self._spare is None and not self.over and 2 * len(self.processes) < MOST_PROCESSES:
             with contextlib.suppress(LeewardError, OSError):  # the next one then starts its own
-                self._spare = self.interpreter(None, lambda _layer, _text: None, hurried=self._in_time < UNHURRIED)
+                in_image = self.runner.layers >= 0
+                self._spare = self.interpreter(None, lambda _layer, _text: None,
+                                               hurried=in_image or self._in_time < UNHURRIED)
                 self._spare.armed = armed
+                if in_image:
+                    os.write(self._spare.runner.job, wire.AHEAD_FRAME)  # into an empty pipe
 
     def offer(self, client: ReplyAddress, limits: Limits) -> None:
         """Let the fast path have the interpreter that waits, if one does, for the next job of *client*, with *limits*."""
@@ -370,33 +376,35 @@ class LiveRunner:
         return spare
 
     def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None],
-               state: KernelState | None = None, *, same: bool = False, cold: bool = False) -> Interpreter:
+               state: KernelState | None = None, *, same: bool = False, cold: bool = False,
+               loads: bool = False) -> Interpreter:
         """
         Start a kernel: an interpreter with state, for one job after the other. *opened* is called once with its lease,
         unless it is over first; then, or later, *lost* once with the reason. It begins as the copy of *state*, if that
-        is given, with the *same* random numbers or others. Raises as `start`; *cold* as for `interpreter`.
+        is given, with the *same* random numbers or others. Raises as `start`; *cold* as for `interpreter`, *loads* as for
+        `Lease.open`.
         """
         if state is not None:
             loading = Loading(state, limits, opened, lost, same=same)
             try:
-                return self.kernel(limits, loading.begin, loading.lose, cold=True)
+                return self.kernel(limits, loading.begin, loading.lose, cold=True, loads=True)
             except BaseException:
                 loading.let_go()
                 raise
 
         def ready(runner: Runner) -> None:
-            self._lease(made, runner, limits, opened, lost)
+            self._lease(made, runner, limits, opened, lost, loads=loads)
 
         made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"), keeps_door=True,
                                 cold=cold)
         return made
 
     def _lease(self, made: Interpreter, runner: Runner, limits: Limits, opened: Callable[[Lease], None],
-               lost: Callable[[str], None]) -> None:
+               lost: Callable[[str], None], *, loads: bool = False) -> None:
         lease = Lease(self._reactor, runner, made, lost=lost, fast_path=self._fast_path())
         made.tenant, made.take_back = lease, lease.take_back
         try:
-            lease.open(limits)
+            lease.open(limits, loads=loads)
         except LeewardError as error:  # its process may have been killed at once
             lease.end(str(error))
         else:

@@ -77,6 +77,7 @@ class Runner:
         self.listening = False
         self.cut = False  # descriptors that the runner sent were lost, because the daemon had no room for them
         self.entrances: tuple[int, ...] = ()
+        self.layers = -1  # of an image's root; a porter that has mounted them gives others
         self.proves: Callable[[], None] = lambda: None
         self.sockstat: Callable[[], tuple[int, int]] = lambda: (-1, 0)
         self.ended_by_watchdog: Stop | None = None
@@ -115,10 +116,13 @@ class Runner:
         self.pid = pid
         self.pidfd, self.job, self.reply, self.out, self.err = fds
 
-    def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:
-        """Hand the seccomp listener to the supervisor; keep the others. *scratch* is of the job's tmpfs, or -1."""
+    def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = (), layers: int = -1) -> None:
+        """
+        Hand the seccomp listener to the supervisor; keep the others. *scratch* is of the job's tmpfs, *layers* a detached
+        copy of an image's, or -1.
+        """
         self.scratch = scratch
-        self.entrances = entrances
+        self.entrances, self.layers = entrances, layers
         self.denials.add(listener, self.number, checking=True)
         self.listening = True
         self.locked = True
@@ -341,8 +345,8 @@ class Runner:
 
     def _close_entrances(self) -> None:
         """Close the entrances, while processes live: the last one to close unmounts all, for half a millisecond."""
-        entrances, self.entrances = self.entrances, ()
-        for fd in entrances:
+        entrances, self.entrances, layers, self.layers = self.entrances, (), self.layers, -1
+        for fd in (*entrances, *([layers] if layers >= 0 else [])):
             os.close(fd)
 
 
@@ -419,7 +423,8 @@ class BirthListener:
             try:
                 listener, *more = fds
                 scratch = more.pop() if len(more) > message.entrances else -1
-                runner.listen(listener, scratch, tuple(more))
+                layers = more.pop() if message.layers and more else -1
+                runner.listen(listener, scratch, tuple(more), layers)
             except (LeewardError, OSError) as error:
                 stop_listening(self._reactor, runner)
                 self._failed(runner.number, "seccomp", str(error))

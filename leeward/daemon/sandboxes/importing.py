@@ -21,6 +21,7 @@ from leeward._native.memfd import seal
 from leeward.daemon.run.dumping import KernelState, facts_of, seal_size
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.errors import BadRequest, PeerError, SnapshotFailed
+from leeward.spec.sandbox import View
 from leeward.wire.job_frames import STATES, shown_name
 
 #: Seconds within which the next bytes have to come.
@@ -56,6 +57,19 @@ def _processor() -> str:
     return f"{found.get('model name', 'unknown')} {hashlib.sha256(features.encode()).hexdigest()[:_SHOWN]}"
 
 
+def image_of(view: View) -> str:
+    """The layers of an image's root, in short; "" for another root. A state from there has no file by its name."""
+    return "" if view.root is None else hashlib.sha256(
+        " ".join(map(os.path.basename, view.root.layers)).encode()).hexdigest()[:_SHOWN]
+
+
+def check_image(state: KernelState, view: View) -> None:
+    """SnapshotFailed if *state* was taken in a sandbox of another image than that of *view*."""
+    if state.image != image_of(view):
+        raise SnapshotFailed("the snapshot was taken in a sandbox with another root file system than this one's image"
+                             if view.root is not None else "the snapshot was taken in a sandbox of an image")
+
+
 def check(theirs: Mapping[str, str]) -> None:
     """SnapshotFailed, with its name, if something was different where a snapshot was taken."""
     for name, ours in key().items():
@@ -67,12 +81,12 @@ def check(theirs: Mapping[str, str]) -> None:
 class Arriving:
     """Takes the bytes of a snapshot: *sizes* are those of its state and of its zygote's memory, *facts* as a kernel tells."""
 
-    def __init__(self, sizes: tuple[int, int], facts: bytes, made: float) -> None:
+    def __init__(self, sizes: tuple[int, int], facts: bytes, made: float, image: str = "") -> None:
         try:
             self._facts = facts_of(facts)
         except PeerError as error:
             raise BadRequest(f"facts: {error}") from None
-        self.size, self.made = sum(sizes), made
+        self.size, self.made, self._image = sum(sizes), made, image
         self._sizes, self._at = sizes, 0
         self._files: list[int] = []
 
@@ -106,7 +120,8 @@ class Arriving:
         for fd in (state, rest):
             seal(fd, fcntl.F_SEAL_WRITE)
             seal_size(fd)
-        return KernelState(state, self._sizes[0], *self._facts, memory=memory if self._sizes[1] else None)
+        return KernelState(state, self._sizes[0], *self._facts, memory=memory if self._sizes[1] else None,
+                           image=self._image)
 
     def close(self) -> None:
         files, self._files = self._files, []

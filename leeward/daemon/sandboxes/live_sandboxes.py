@@ -347,7 +347,9 @@ class LiveSandboxes:
             "memory": sandbox.memory, "metadata": dict(sandbox.facts.metadata), **_used(sandbox),
             "asleep": entry.sandbox.sleep is not None and entry.sandbox.sleep.stage is SleepStage.ASLEEP,
             **({} if entry.sandbox.mounts is None else {"mounts": entry.sandbox.mounts.info()}),
-            **({} if root is None else {"layers": [os.path.basename(path) for path in root.layers]}),
+            **({} if root is None else {
+                "layers": [os.path.basename(path) for path in root.layers],
+                "checkpoints": list(() if entry.sandbox.mounts is None else entry.sandbox.mounts.kept.get("/", ()))}),
         }
 
     # --- its time -------------------------------------------------------------------

@@ -24,6 +24,7 @@ from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.run.verdict import bug
 from leeward.errors import BadRequest, Busy, LeewardError, RequestRejected
+from leeward.isolation.mounts import ROOT
 from leeward.spec.folders import Folder, is_deep, within
 from leeward.spec.profiles.agent import HomePlan, check_names
 from leeward.spec.profiles.shell import owners_own
@@ -77,7 +78,8 @@ class Mounts:
         return self.layers[overlays.index(target)]
 
     def number(self, target: str) -> int:
-        """The number of the overlay at *target*, by which its layers are named."""
+        """The number of the overlay at *target*; BadRequest as `layer`."""
+        self.layer(target)
         return [folder.target for folder in self.folders].index(target)
 
     def check_still(self) -> None:
@@ -234,14 +236,30 @@ COPY_S, _QUIET_S, _LOOK_S = 60.0, 1.0, 0.005
 Answered = Callable[[Mapping[str, Any] | LeewardError], None]
 
 
-def keep(sandbox: LiveSandbox, mounts: Mounts, target: str, name: str, most: int, answered: Answered) -> str:
+def overlay(sandbox: LiveSandbox, mounts: Mounts, target: str) -> tuple[int | str, list[int]]:
+    """
+    The number of the overlay at *target*, by which its layers are named, and a descriptor of them, which others own; an
+    image's root is one of the runner's own. BadRequest if there is none.
+    """
+    if target == "/" and sandbox.terms.view.root is not None:
+        return ROOT, [sandbox.layers]
+    return mounts.number(target), [mounts.layer(target)]
+
+
+def room(sandbox: LiveSandbox, target: str) -> int:
+    """Bytes of all files and copies of them, beside which a further copy may be made."""
+    root, limits = sandbox.terms.view.root, sandbox.facts.limits
+    return limits.files if target == "/" and root is not None and root.disk else limits.memory // 2
+
+
+def keep(sandbox: LiveSandbox, mounts: Mounts, target: str, name: str, answered: Answered) -> str:
     """
     Copy the upper folder of the overlay at *target*, while processes may go on. Returns the copy's name: *name* or, if
-    empty, the first free number. *most* is the sandbox's memory; *answered* is called once, unless this raises.
-    BadRequest if there is no overlay, RequestRejected if it has MOST_KEPT copies, Busy during another change,
-    LeewardError if the porter can't be started.
+    empty, the first free number. *answered* is called once, unless this raises. BadRequest if there is no overlay,
+    RequestRejected if it has MOST_KEPT copies, Busy during another change, LeewardError if the porter can't be started.
     """
-    layer, names = mounts.layer(target), mounts.kept.setdefault(target, [])
+    number, fds = overlay(sandbox, mounts, target)
+    names = mounts.kept.setdefault(target, [])
     mounts.check_still()
     name = name or next(str(number) for number in range(1, MOST_KEPT + 2) if str(number) not in names)
     if name not in names and len(names) >= MOST_KEPT:
@@ -255,8 +273,7 @@ def keep(sandbox: LiveSandbox, mounts: Mounts, target: str, name: str, most: int
             names.append(name)
         answered(what)
 
-    sandbox.carry({"order": "keep", "number": mounts.number(target), "name": name, "most": most // 2}, [layer], carried,
-                  COPY_S)
+    sandbox.carry({"order": "keep", "number": number, "name": name, "most": room(sandbox, target)}, fds, carried, COPY_S)
     mounts.changing = True
     return name
 
@@ -272,12 +289,12 @@ class LayerChange:
 
     def __init__(self, reactor: Reactor, sandbox: LiveSandbox, mounts: Mounts, target: str, order: Mapping[str, Any],
                  answered: Answered) -> None:
-        mounts.layer(target)
+        number, _ = overlay(sandbox, mounts, target)
         if sandbox.running:
             raise RequestRejected(f"{sandbox.running} processes and kernels run in the sandbox: end them first")
         mounts.check_still()
         self._reactor, self._sandbox, self._mounts, self._target = reactor, sandbox, mounts, target
-        self._order = {**order, "number": mounts.number(target), "target": target}
+        self._order = {**order, "number": number, "target": target}
         self._answered: Answered | None = answered
         sandbox.hold()
         mounts.changing = True
@@ -292,14 +309,16 @@ class LayerChange:
             self._finish(RequestRejected(f"{present} processes of the sandbox don't end"))
         else:
             try:
-                self._sandbox.carry(self._order, [self._mounts.layer(self._target)], self._done, COPY_S)
+                self._sandbox.carry(self._order, overlay(self._sandbox, self._mounts, self._target)[1], self._done, COPY_S)
             except LeewardError as error:
                 self._finish(error)
 
     def _done(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+        if fds:  # of an image's root, whose layers are mounted now
+            self._sandbox.layers = fds.pop()
         _close(fds)
-        if isinstance(what, PorterRefusal):
-            self._finish(RequestRejected(str(what)))
+        if isinstance(what, PorterRefusal) or (isinstance(what, Mapping) and "refused" in what):
+            self._finish(RequestRejected(str(what) if isinstance(what, PorterRefusal) else what["refused"]))
             return
         if isinstance(what, LeewardError):
             self._sandbox.lost(f"its overlay was being changed: {what}")

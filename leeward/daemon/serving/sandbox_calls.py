@@ -30,9 +30,10 @@ from leeward.daemon.run.report import INLINE, Arena
 from leeward.daemon.run.verdict import bug
 from leeward.daemon.sandboxes.copying import FolderCopy
 from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes, SandboxEntry
-from leeward.daemon.sandboxes.mounting import LayerChange, Mounts, hide_names, keep
+from leeward.daemon.sandboxes.mounting import LayerChange, Mounts, hide_names, keep, overlay, room
 from leeward.daemon.serving.parcel import SEALS, Parcel, seal
 from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, Refused, RequestRejected, SandboxOver
+from leeward.isolation.mounts import ROOT
 from leeward.spec import folders as rules
 from leeward.spec.folders import FILE_CLOCK, Folder
 from leeward.spec.limits import OVERFLOW
@@ -270,11 +271,8 @@ class OverlayCall(FileTicket):
 
     def _begin(self) -> Callable[[], object]:
         request, sandbox, mounts = self._request, self._entry.sandbox.sandbox, _mounts(self._entry)
-        order: dict[str, Any] = {"order": "diff", "number": None}
-        layers = []
-        if not sandbox.facts.key.image or request.target != "/":  # an image's root is an overlay of the runner's own
-            layers = [mounts.layer(request.target)]
-            order["number"] = mounts.number(request.target)
+        number, layers = overlay(sandbox, mounts, request.target)
+        order: dict[str, Any] = {"order": "diff", "number": number}
         if isinstance(request, wire.OverlayRead):
             order |= {"order": "read", "path": request.path, "offset": request.offset, "paths": request.paths}
         if sandbox.held:  # it would find a mixture of two states
@@ -449,13 +447,15 @@ def change_overlay(desk: LiveSandboxes, flight: Flight, request: OverlayChange, 
         if isinstance(request, wire.SandboxHide):
             hide_names(sandbox, mounts, request.hide, answered)
         elif isinstance(request, wire.OverlayCheckpoint):
-            fields["name"] = keep(sandbox, mounts, request.target, request.name, sandbox.facts.limits.memory, answered)
+            fields["name"] = keep(sandbox, mounts, request.target, request.name, answered)
         elif isinstance(request, wire.OverlayRestore):
             if request.name not in mounts.kept.get(request.target, ()):
-                mounts.layer(request.target)
+                overlay(sandbox, mounts, request.target)
                 raise RequestRejected(f"{request.target!r:.80} has no checkpoint {request.name!r}")
             LayerChange(reactor, sandbox, mounts, request.target,
-                       {"order": "restore", "name": request.name, "most": sandbox.facts.limits.memory // 2}, answered)
+                       {"order": "restore", "name": request.name, "most": room(sandbox, request.target)}, answered)
+        elif overlay(sandbox, mounts, request.target)[0] == ROOT:
+            raise RequestRejected("changes of an image's root aren't discarded one by one: restore a checkpoint")
         else:
             LayerChange(reactor, sandbox, mounts, request.target,
                        {"order": "discard", "paths": list(request.paths)}, answered)
@@ -468,7 +468,10 @@ def change_overlay(desk: LiveSandboxes, flight: Flight, request: OverlayChange, 
 
 
 def _mounts(entry: SandboxEntry) -> Mounts:
-    return entry.sandbox.mounts or Mounts()
+    held = entry.sandbox
+    if held.mounts is None and held.sandbox.terms.view.root is not None:
+        held.mounts = Mounts()  # its root is an overlay, with checkpoints
+    return held.mounts or Mounts()
 
 
 def _why_failed(desk: LiveSandboxes, entry: SandboxEntry, error: LeewardError) -> Refused:

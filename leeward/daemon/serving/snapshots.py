@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.dataclass import replace
 from leeward.daemon.run.dumping import Dump, KernelState
 from leeward.daemon.sandboxes import importing
 from leeward.daemon.sandboxes.live_sandboxes import SandboxEntry
 from leeward.daemon.sandboxes.registry import State
-from leeward.daemon.serving.profiles import in_image
 from leeward.daemon.serving.sandbox_calls import SandboxCall
 from leeward.errors import Refused, SnapshotFailed
 from leeward.wire import sandbox_requests as wire
@@ -19,9 +19,6 @@ from leeward.wire.sandbox_fields import MAX_WRITE
 if TYPE_CHECKING:
     from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes
     from leeward.daemon.serving.flight import Flight
-
-_WHAT = "snapshots of kernels"
-
 
 class SnapshotCall(SandboxCall):
     """The request for a snapshot. If it is withdrawn the kernel goes on, and there is no snapshot."""
@@ -52,14 +49,14 @@ class SnapshotCall(SandboxCall):
             if self.end():
                 _refuse(self._desk, self._flight, self._number, self._entry, made)
             return
-        snapshot = self._snapshots.add(self._flight.user, made)
+        image = importing.image_of(self._entry.sandbox.sandbox.terms.view)
+        snapshot = self._snapshots.add(self._flight.user, replace(made, image=image))
         if self.end():
             self._flight.answer(self._number, snapshot.info())
 
 
 def take(desk: LiveSandboxes, flight: Flight, request: wire.KernelSnapshot, entry: SandboxEntry) -> None:
     """Take a snapshot; the answer comes later."""
-    in_image(entry.sandbox.sandbox.facts.key, _WHAT)
     SnapshotCall(desk, flight, request, entry)
 
 
@@ -67,8 +64,8 @@ def open_kernel(desk: LiveSandboxes, flight: Flight, request: wire.KernelOpen, e
                 opened: Callable[[int], Mapping[str, Any]]) -> None:
     """Open a kernel that begins with a snapshot; *opened* makes the answer of its number."""
     sandbox = entry.sandbox.sandbox
-    in_image(sandbox.facts.key, _WHAT)
     state = desk.snapshots.get(request.snapshot, flight.user).state
+    importing.check_image(state, sandbox.terms.view)
     number = 0
 
     def told(why: str) -> None:
@@ -86,9 +83,8 @@ def open_kernel(desk: LiveSandboxes, flight: Flight, request: wire.KernelOpen, e
 
 def roll_back(desk: LiveSandboxes, flight: Flight, request: wire.KernelRollback, entry: SandboxEntry) -> None:
     """Give a kernel the state of a snapshot."""
-    in_image(entry.sandbox.sandbox.facts.key, _WHAT)
     snapshots = desk.snapshots
-    snapshots.get(request.snapshot, flight.user)
+    importing.check_image(snapshots.get(request.snapshot, flight.user).state, entry.sandbox.sandbox.terms.view)
 
     def told(why: str) -> None:
         if not call.end():
@@ -147,7 +143,9 @@ def remove(desk: LiveSandboxes, request: wire.SnapshotRemove, user: int) -> Mapp
 
 def export(desk: LiveSandboxes, request: wire.SnapshotExport, user: int) -> Mapping[str, Any]:
     """The answer to a `snapshot_export`."""
-    return {"key": dict(importing.key()), "sizes": list(desk.snapshots.get(request.snapshot, user).sizes)}
+    snapshot = desk.snapshots.get(request.snapshot, user)
+    image = {"image": snapshot.state.image} if snapshot.state.image else {}
+    return {"key": {**importing.key(), **image}, "sizes": list(snapshot.sizes)}
 
 
 def read(desk: LiveSandboxes, request: wire.SnapshotRead, user: int) -> Mapping[str, Any]:
@@ -159,7 +157,7 @@ def begin_import(desk: LiveSandboxes, request: wire.SnapshotImport, user: int) -
     """Begin to take a snapshot's bytes, and return the answer."""
     importing.check(request.key)
     return {"snapshot": desk.snapshots.begin_import(
-        user, importing.Arriving(request.sizes, request.facts, request.made))}
+        user, importing.Arriving(request.sizes, request.facts, request.made, request.key.get("image", "")))}
 
 
 def write(desk: LiveSandboxes, request: wire.SnapshotWrite, user: int) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ layers lie on a disk it is the keeper's folder there, too: the host's tree that 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,7 +18,7 @@ from leeward._native import mounts
 from leeward._native.mounts import MountAttr
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.worker.opener import Opener, OpenerOrder
-from leeward.errors import LeewardError
+from leeward.errors import KernelRefusal, LeewardError
 
 if TYPE_CHECKING:
     from leeward.daemon.worker.uppers import Upper, Uppers
@@ -50,7 +51,7 @@ class HandedMounts:
         def show(more: list[int]) -> None:
             try:
                 for folder in self._folders:
-                    trees.append(mounts.copy(folder, recursive=False))
+                    trees.append(_copied(folder))
                     mounts.set_attributes(trees[-1], _ALWAYS)
                 orders.append(self._opener.map(trees, (0, 0), ids, mapped))
                 trees.extend(more)
@@ -74,6 +75,16 @@ class HandedMounts:
         else:
             orders.append(upper.mount(opened))
         return lambda: in_any_case(*(order.cancel for order in orders), partial(_close, trees))
+
+
+def _copied(folder: str) -> int:
+    try:
+        return mounts.copy(folder, recursive=False)
+    except KernelRefusal as refused:
+        if refused.errno != errno.EPERM:
+            raise
+        raise LeewardError(f"{refused}: root's daemon mounts the layers of images, which takes CAP_SYS_ADMIN; a container has"
+                           " it by --cap-add SYS_ADMIN, and a daemon of another user than root needs none") from None
 
 
 def _close(trees: list[int]) -> None:

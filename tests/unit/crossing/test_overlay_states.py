@@ -25,7 +25,7 @@ def scratch(tmp_path: Path) -> Path:
 def keep(scratch: Path, name: str = "a", most: int = MOST) -> Path:
     fd = os.open(scratch, os.O_PATH)
     try:
-        overlay_states.keep(fd, 0, name, most)
+        overlay_states.keep(fd, 0, name, overlay_states.Room(fd, most))
     finally:
         os.close(fd)
     return scratch / "kept.0" / name

@@ -17,7 +17,7 @@ from leeward.wire import job_frames as wire
 CHILD = """
 import os, sys
 from leeward.inside import image_python, main
-image_python.pack(sys.modules)
+image_python.pack(sys.modules, b"")
 for name, (source, package) in image_python._packed.items():
     image_python._packed[name] = source.replace(b"/workspace", sys.argv[2].encode()), package
 job, reply = os.pipe(), os.pipe()

@@ -17,6 +17,8 @@ class Box:
     """A sandbox in which nothing runs, whose porters answer when a test says so."""
 
     running = present = 0
+    terms = SimpleNamespace(view=SimpleNamespace(root=None))
+    facts = SimpleNamespace(limits=SimpleNamespace(memory=1 << 20))
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Callable[[Mapping[str, Any] | LeewardError, list[int]], None]]] = []
@@ -65,11 +67,11 @@ def test_changes_of_a_layer_are_applied_one_at_a_time(mounts: Mounts, end: Mappi
     """
     told: list[object] = []
     box = Box()
-    for begin in (lambda: keep(box, mounts, "/a", "", 100, told.append), lambda: change(box, mounts, told)):
+    for begin in (lambda: keep(box, mounts, "/a", "", told.append), lambda: change(box, mounts, told)):
         begin()
         for target in ("/a", "/b"):
             with pytest.raises(Busy):
-                keep(box, mounts, target, "other", 100, told.append)
+                keep(box, mounts, target, "other", told.append)
         with pytest.raises(Busy):
             change(box, mounts, told)
         answer(box, end)
@@ -77,7 +79,7 @@ def test_changes_of_a_layer_are_applied_one_at_a_time(mounts: Mounts, end: Mappi
     assert [end, end] == told
     assert [] == box.asked
     assert isinstance(end, LeewardError) == box.over
-    assert "other" == keep(box, mounts, "/b", "other", 100, told.append)
+    assert "other" == keep(box, mounts, "/b", "other", told.append)
 
 
 def test_a_change_that_could_not_begin_is_not_under_way(mounts: Mounts) -> None:
@@ -85,10 +87,10 @@ def test_a_change_that_could_not_begin_is_not_under_way(mounts: Mounts) -> None:
     box = Box()
     box.fails = True
     with pytest.raises(LeewardError, match="no process"):
-        keep(box, mounts, "/a", "", 100, told.append)
+        keep(box, mounts, "/a", "", told.append)
     change(box, mounts, told)
     assert "no process" in str(told.pop())
     box.fails = False
-    keep(box, mounts, "/a", "", 100, told.append)
+    keep(box, mounts, "/a", "", told.append)
     assert "keep" == answer(box, {"ok": True})
     assert ["1"] == mounts.kept["/a"]
