@@ -95,7 +95,8 @@ def test_what_was_put_comes_back_to_the_next_daemon(make: Make, reactor: Reactor
     folder.close()
 
 
-@pytest.mark.parametrize("head", [None, "", "[]", '{"format": 0}', '{"format": 1}', '{"format": 1, "kernels": 1, "files": 1}'])
+@pytest.mark.parametrize("head", [None, "", "[]", '{"format": 0}', '{"format": 1}',
+                                  '{"format": 1, "kernels": 1, "files": 1}'])
 def test_what_is_spoiled_is_told_and_what_is_not_whole_goes(make: Make, reactor: Reactor, head: str | None) -> None:
     folder = make()
     for name in (ONE, TWO):
@@ -105,7 +106,8 @@ def test_what_is_spoiled_is_told_and_what_is_not_whole_goes(make: Make, reactor:
     folder.close()
     place = Path(folder._folder)
     path = place / f"{ONE}.sleeper" / "head"
-    path.write_bytes(path.read_bytes().replace(b"7", b"8") if head is None else sha256(head.encode()).digest() + head.encode())
+    written = path.read_bytes()
+    path.write_bytes(written[:-1] + b" " if head is None else sha256(head.encode()).digest() + head.encode())
     (place / f"{TWO}.sleeper" / "files").unlink()
     (place / f"{TWO}.sleeper.part").mkdir()
     (place / "memory-0").write_bytes(b"x")
