@@ -1,24 +1,30 @@
 """
-What an adapter of leeward/apps/integrations takes beside the client's own call of the same thing.
+What an adapter of leeward/apps/integrations, or somebody's client of `leeward serve`, takes beside the client's own call of
+the same thing.
 
     PYTHONPATH=tests .venv/bin/python bench/adapters.py [--rounds N] [--record] [NAME...]
 
-Each runs in its framework's environment (`LEEWARD_LONG=1 ./dev test` makes them), with a daemon of this bench's own. In
-each round the client and the adapter have their turn; a figure is the median of the rounds' differences, in milliseconds
-of this program's processor time, which other programs hardly move. --record keeps it in docs/runs, for README.md.
+Each runs in its framework's environment (`LEEWARD_LONG=1 ./dev test` makes them), with a daemon of this bench's own, and
+what speaks HTTP with a server. In each round the client and the adapter have their turn; a figure is the median of the
+rounds' differences, in milliseconds of the program's and the server's processor time, which other programs hardly move.
+--record keeps it in docs/runs, for README.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import tempfile
+import textwrap
 from pathlib import Path
 
 from kit import entry_points, images, packages, runs
+from kit.egress import free_port
+from kit.served import Served
 from leeward_cli.bench.ours import daemon
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,32 +70,127 @@ ROWS = {
                 '(m, b), (n, a) = start(kernel_name="python3"), start(kernel_name="leeward")'),
                 'b.execute_interactive("1", silent=True)', 'a.execute_interactive("1", silent=True)'),
 }
+#: The same of clients of `leeward serve`, and of JupyterLab: the server's words, how a client `a` of it at URL is made, the
+#: client's call, and theirs. `SERVER` is the process whose time counts.
+SERVED = {
+    "client-opensandbox": ("opensandbox", """
+from opensandbox import Sandbox
+from opensandbox.config import ConnectionConfig
+b = leeward.AsyncSandbox(profile="workdir")
+a = await Sandbox.create("opensandbox/code-interpreter",
+                         connection_config=ConnectionConfig(domain=URL.partition("//")[2], api_key=TOKEN))
+""", 'await b.shell("true")', 'await a.commands.run("true")'),
+    "mcp": ("mcp", """
+import httpx2, mcp
+from mcp.client.streamable_http import streamable_http_client
+b = leeward.AsyncSandbox(profile="workdir")
+http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"})
+a = await mcp.Client(streamable_http_client(f"{URL}/mcp", http_client=http)).__aenter__()
+""", 'await b.shell("true")', 'await a.call_tool("run_shell", {"command": "true"})'),
+    # A call is a kernel from its start to its end.
+    "open-webui": ("jupyter", """
+import types
+settings = sys.modules["open_webui.env"] = types.ModuleType("open_webui.env")
+settings.AIOHTTP_CLIENT_ALLOW_REDIRECTS = settings.ENABLE_ORJSON = False
+from open_webui.utils.code_interpreter import execute_code_jupyter as a
+async def b():
+    async with leeward.AsyncSandbox(profile="workdir") as box:
+        await box.execute("1")
+""", "await b()", 'await a(URL, "1", TOKEN, "", 60)'),
+    # These two beside a kernel outside of any sandbox, as above.
+    "nbclient": ("jupyter --open --listen PLACE --origin http://PLACE", """
+os.environ["JUPYTER_GATEWAY_URL"] = URL
+import nbformat, nbclient
+cells = [nbformat.v4.new_code_cell("1")]
+book = nbformat.v4.new_notebook(cells=cells)
+a = nbclient.NotebookClient(book, kernel_manager_class="jupyter_server.gateway.managers.GatewayKernelManager")
+b = nbclient.NotebookClient(book)
+for each in (a, b):
+    each.create_kernel_manager()
+    await each.async_start_new_kernel()
+    await each.async_start_new_kernel_client()
+""", "await b.async_execute_cell(cells[0], 0)", "await a.async_execute_cell(cells[0], 0)"),
+    "jupyterlab": ("", """
+import subprocess, urllib.request, websocket
+from leeward.apps.integrations.jupyter import main as A
+A(["--prefix", sys.prefix, "environment=jupyter", "memory=1G"])
+lab = subprocess.Popen([sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--IdentityProvider.token=known",
+                        f"--ServerApp.port={URL.rpartition(':')[2]}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+closing.append(lab)
+SERVER = lab.pid
+while lab.poll() is None:
+    try:
+        urllib.request.urlopen(f"http://{URL}/api")
+        break
+    except OSError:
+        await asyncio.sleep(0.1)
+def opened(name):
+    asked = urllib.request.Request(f"http://{URL}/api/kernels?token=known", json.dumps({"name": name}).encode())
+    kernel = json.load(urllib.request.urlopen(asked))["id"]
+    return websocket.create_connection(f"ws://{URL}/api/kernels/{kernel}/channels?token=known")
+def run(kernel):
+    header = {"msg_id": os.urandom(8).hex(), "msg_type": "execute_request", "session": "s", "username": "", "version": "5.3"}
+    kernel.send(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "channel": "shell", "content": {
+        "code": "1", "silent": False}}))
+    over = set()
+    while not over >= {"execute_reply", "idle"}:
+        told = json.loads(kernel.recv())
+        if told["parent_header"].get("msg_id") == header["msg_id"]:
+            over |= {told["msg_type"], told["content"].get("execution_state")}
+b, a = opened("python3"), opened("leeward")
+""", "run(b)", "run(a)"),
+}
 #: Those whose packages the sandbox has as well.
 INSIDE = ("swe-rex", "jupyter")
 #: Those whose environment is one of `leeward serve`'s clients.
 CLIENTS = ("openai-agents", "smolagents")
 
+#: What a server does behind its answer is over after a rest.
 PROGRAM = """
-import asyncio, json, os, sys, time, leeward
-from leeward.apps.integrations.{module} import {kind} as A
+import asyncio, glob, json, os, sys, time, leeward
+URL, TOKEN, SERVER = {served}
+closing = []
 async def main():
-    {made}
+    global SERVER
+{made}
+    async def spent():
+        await asyncio.sleep(0.05 if SERVER else 0)
+        threads = glob.glob(f"/proc/{{SERVER}}/task/*/schedstat") if SERVER else ()
+        return time.process_time(), sum(int(open(each).read().split()[0]) for each in threads) / 1e9
     found = []
     for turn in range({rounds} + 5):
-        begun = time.process_time()
+        begun = await spent()
         {client}
-        between = time.process_time()
+        between = await spent()
         {adapter}
-        found.append((between - begun, time.process_time() - between))
+        over = await spent()
+        found.append([two - one for one, two in zip(begun + between, between + over)])
     json.dump(found[5:], sys.stderr)
     sys.stderr.flush()
+    end()
     os._exit(0)  # what was opened ends with the program
-asyncio.run(main())
+def end():
+    for each in closing:
+        each.terminate()
+        each.wait()
+try:
+    asyncio.run(main())
+finally:
+    end()
 """
 
 
 def interpreter(name: str) -> Path:
+    """Of the framework's environment; of ours where a client's lacks what leeward's own needs."""
+    if name in SERVED:
+        return ROOT / (".venv-framework-jupyter" if name in ("nbclient", "jupyterlab") else ".venv") / "bin/python"
     return ROOT / f".venv-{'client' if name in CLIENTS else 'framework'}-{name}/bin/python"
+
+
+def packages_of(name: str) -> list[Path]:
+    """What a client needs beyond our environment."""
+    found = ROOT / f".venv-client-{name.removeprefix('client-')}"
+    return [*found.glob("lib/python3*/site-packages"), *found.glob("source")] if name in SERVED else []
 
 
 def configured(folder: Path) -> Path:
@@ -102,26 +203,40 @@ def configured(folder: Path) -> Path:
     return made
 
 
-def measured(name: str, socket: str, rounds: int, points: Path) -> list[tuple[float, float]]:
-    """Processor seconds of the client's call and of the adapter's, of each round."""
-    what, made, client, adapter = ROWS[name]
-    module, _, kind = what.partition(".")
-    program = PROGRAM.format(module=module, kind=kind, made=made, client=client, adapter=adapter, rounds=rounds)
-    env = {**os.environ, "LEEWARD_SOCKET": socket, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}{os.pathsep}{points}",
-           "CREWAI_DISABLE_TELEMETRY": "true"}
-    said = subprocess.run([interpreter(name), "-W", "ignore", "-c", program], env=env, capture_output=True, text=True,
-                          check=True)
-    found: list[tuple[float, float]] = json.loads(said.stderr[said.stderr.rindex("[["):].partition("]]")[0] + "]]")
+def measured(name: str, socket: str, rounds: int, points: Path) -> list[list[float]]:
+    """Processor seconds of each round: of the program and of the server in the client's call, and in the adapter's."""
+    with contextlib.ExitStack() as stack:
+        served = f"127.0.0.1:{free_port()}", "", 0
+        if name in SERVED:
+            words, made, client, adapter = SERVED[name]
+            if words:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                door = stack.enter_context(Served(Path(socket), folder, *words.replace("PLACE", served[0]).split()))
+                served = door.url, door.new_token(name, "--quota", "rate=100000"), door.process.pid
+        else:
+            what, made, client, adapter = ROWS[name]
+            module, _, kind = what.partition(".")
+            made = f"from leeward.apps.integrations.{module} import {kind} as A\n{made}"
+        program = PROGRAM.format(served=served, made=textwrap.indent(made, "    "), client=client, adapter=adapter,
+                                 rounds=rounds)
+        places = (ROOT, ROOT / "cli", points, *packages_of(name))
+        env = {**os.environ, "LEEWARD_SOCKET": socket, "PYTHONPATH": os.pathsep.join(map(str, places)),
+               "CREWAI_DISABLE_TELEMETRY": "true"}
+        said = subprocess.run([interpreter(name), "-W", "ignore", "-c", program], env=env, capture_output=True, text=True,
+                              check=False)
+    if said.returncode:
+        raise SystemExit(said.stderr)
+    found: list[list[float]] = json.loads(said.stderr[said.stderr.rindex("[["):].partition("]]")[0] + "]]")
     return found
 
 
 def main() -> None:
     reading = argparse.ArgumentParser(description=__doc__)
-    reading.add_argument("names", nargs="*", default=[*ROWS])
+    reading.add_argument("names", nargs="*", default=[*ROWS, *SERVED])
     reading.add_argument("--rounds", type=int, default=200)
     reading.add_argument("--record", action="store_true")
     asked = reading.parse_args()
-    print(f"{'adapter':18} {'client ms':>10} {'beside it ms':>13}")
+    print(f"{'adapter':18} {'client ms':>10} {'beside it ms':>13} {'of it a server ms':>17}")
     with (tempfile.TemporaryDirectory(dir=packages.outside_tmp()) as folder,
           daemon(None, f"--config={configured(Path(folder))}") as socket):
         points = entry_points.written(Path(folder, "points"))
@@ -130,9 +245,10 @@ def main() -> None:
                 print(f"{name:18} has no environment here")
                 continue
             times = measured(name, socket, asked.rounds, points)
-            client = 1000 * statistics.median(one for one, _ in times)
-            beside = 1000 * statistics.median(two - one for one, two in times)
-            print(f"{name:18} {client:10.2f} {beside:13.2f}", flush=True)
+            client, server, beside = (1000 * statistics.median(each) for each in (
+                [own for own, *_ in times], [there - here for _, here, _, there in times],
+                [sum(row[2:]) - sum(row[:2]) for row in times]))
+            print(f"{name:18} {client:10.2f} {beside:13.2f} {server:17.2f}", flush=True)
             if asked.record:
                 runs.added("frameworks", {name: {**runs.recorded("frameworks")[name], "overhead_ms": round(beside, 2)}})
 

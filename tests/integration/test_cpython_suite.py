@@ -5,90 +5,93 @@ Each module runs by `leeward exec -m test -- NAME`, and at the same time outside
 interpreter, without site-packages as jobs have it. What passes outside and doesn't inside
 has a row with its reason in cpython_exceptions.py, or is a bug of ours.
 
-The default run takes part of the longest modules; LEEWARD_LONG=1 takes all of all.
+A run takes a tenth of the modules, another one with each commit, and of the slow ones a part
+of their tests; LEEWARD_LONG=1 takes all of all, as `./dev suites` does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from integration.cpython_exceptions import HANGS, row_for
+from integration.cpython_exceptions import HANGS, SLOW, UNSTEADY, row_for
+from kit.beside import TURN, TURNS
 from kit.live_daemon import LiveDaemon, command, environment
 
 LONG = bool(os.environ.get("LEEWARD_LONG"))
 
-#: Every module, and the tests that a default run takes of it; () is all of them.
-MODULES: dict[str, tuple[str, ...]] = {
-    "test_json": (),
-    "test_re": (),
-    "test_math": (),
-    "test_decimal": (),
-    "test_collections": (),
-    "test_itertools": (),
-    "test_functools": (),
-    # 70 s. Most classes have twins for other event loops, task types and watchers.
-    "test_asyncio": ("*.test_base_events.*", "*.test_futures.*", "*.test_locks.*", "*.test_queues.*",
-                     "*.test_streams.*", "*.test_unix_events.*", "*.test_runners.*", "*.test_threads.*",
-                     "*.test_selector_events.*", "*.test_server.*", "*.CTask_CFuture_Tests.*",
-                     "*.EPollEventLoopTests.*", "*.SubprocessThreadedWatcherTests.*"),
-    # 30 s
-    "test_subprocess": ("*.POSIXProcessTestCase.*", "*.RunFuncTestCase.*", "*.ContextManagerTests.*"),
-    "test_threading": (),
-    # 100 s
-    "test_concurrent_futures": ("*.ThreadPoolAsCompletedTests.*", "*.ThreadPoolWaitTests.*", "*.FutureTests.*",
-                                "*.ProcessPoolForkProcessPoolExecutorTest.test_map*",
-                                "*.ProcessPoolSpawnProcessPoolExecutorTest.test_map",
-                                "*.ProcessPoolForkserverWaitTest.test_all_completed"),
-    "test_sqlite3": (),
-    "test_zipfile": (),
-    "test_tempfile": (),
-    "test_csv": (),
-    "test_datetime": (),
-    "test_pickle": (),
-    "test_hashlib": (),
-    "test_unicodedata": (),
-    "test_statistics": (),
-}
-
-#: Of a module's tests, how many may have a row for another reason than sockets of the internet.
-MOST_EXCEPTIONS = 0.03
+#: In how many parts it is run.
+TENTHS = 10
+#: Of the tests that pass outside, how many may have a row; and how many at least a tenth has.
+MOST_EXCEPTIONS, FEWEST = 0.03, 1000
 #: Seconds that a job may take, which is the ceiling of the daemon's default configuration.
 TIME_S = 600
 #: Seconds after which regrtest shows where a test hangs, and ends.
-STUCK_S = 90
+STUCK_S = 300
 
 #: What a job's environment says as well.
 AS_INSIDE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+#: Its profile has sockets of loopback, as a process outside has.
+PROFILE = "[profiles.servers]\nloopback = true\n"
+OPTIONS = ("--profile", "servers", "--memory", "2G", "--processes", "256")
+#: Root's rights would pass tests that nobody else's pass. Another user doesn't reach each interpreter.
+NO_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if 0 == os.geteuid() else ()
+
+#: Prints the version of an interpreter, and the modules of CPython's suite: 3.11 had the function elsewhere before 3.11.6.
+LISTS = """import platform
+try:
+    from test.libregrtest.findtests import findtests
+except ImportError:
+    from test.libregrtest.runtest import findtests
+print(platform.python_version(), *findtests())"""
 
 #: By module.Class.test: "ok", "skipped: why" or the text of the failure.
 Outcomes = dict[str, str]
 
 pytestmark = pytest.mark.needs("cpython-tests")
 
-DAEMON = ("--pool-size", "1")
 
+@dataclass
+class Compared:
+    """
+    What a module's tests did.
 
-@pytest.fixture(scope="module")
-def python(daemon: LiveDaemon) -> list[str]:
-    """The interpreter of the jobs, as they have it: without site-packages."""
-    return [daemon.run("exec", "import sys; print(sys.executable)").stdout.decode().strip(), "-S"]
+    Attributes:
+        passed: how many pass outside; none if it gave no report there.
+        excused: how many of these don't inside, by why.
+        bugs: those without a row, with what each said, but for the *unsteady* ones, which pass when they run again.
+        said: the end of what the module said inside.
+    """
+
+    passed: int = 0
+    excused: Counter[str] = field(default_factory=Counter)
+    bugs: Outcomes = field(default_factory=dict)
+    unsteady: list[str] = field(default_factory=list)
+    said: str = ""
+
+    def add(self, other: Compared) -> None:
+        self.passed += other.passed
+        self.excused += other.excused
+        self.bugs |= {name: outcome[-1500:] or other.said for name, outcome in other.bugs.items()}
+        self.unsteady += other.unsteady
 
 
 def arguments(module: str, report: str, only: Sequence[str] = ()) -> list[str]:
     """What `python -m test` gets. -v shows in a failure's log what ran last."""
-    matches = [f"--match={pattern}" for pattern in only or (() if LONG else MODULES[module])]
-    ignored = [f"--ignore=test.{row.tests}" for row in HANGS]
-    return ["-v", f"--timeout={STUCK_S}", f"--junit-xml={report}", *matches, *ignored, module]
+    return ["-v", f"--timeout={STUCK_S}", f"--junit-xml={report}", *(f"--match={name}" for name in only),
+            *(f"--ignore=test.{tests}" for tests in HANGS), module]
 
 
 def outcomes(said: bytes) -> Outcomes:
@@ -108,13 +111,18 @@ def outcomes(said: bytes) -> Outcomes:
     return found
 
 
+def interruptible() -> None:
+    """As a job is, also where a shell in the background runs this."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
-def outside(python: list[str], options: list[str], uid: int = -1) -> Iterator[subprocess.Popen[bytes]]:
+def outside(python: Sequence[str], options: list[str], uid: int = -1) -> Iterator[subprocess.Popen[bytes]]:
     """The tests in a plain process, in a folder of their own, which belongs to the user *uid*."""
     with tempfile.TemporaryDirectory() as folder, open(Path(folder, "log"), "wb") as log:
         os.chown(folder, uid, uid)
         run = subprocess.Popen([*python, "-m", "test", *options], cwd=folder, env={**AS_INSIDE, "HOME": folder},
-                               stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+                               stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, preexec_fn=interruptible)
         try:
             yield run
         finally:
@@ -122,61 +130,79 @@ def outside(python: list[str], options: list[str], uid: int = -1) -> Iterator[su
             run.wait()
 
 
-def ships(python: list[str], module: str) -> bool:
-    """Whether this interpreter has the tests of *module*."""
-    ask = f"import sys, importlib.util as util; sys.exit(not util.find_spec('test.{module}'))"
-    return 0 == subprocess.run([*python, "-c", ask], check=False).returncode
-
-
 def inside(daemon: LiveDaemon, options: list[str], more: Sequence[str] = ()) -> tuple[Outcomes, str]:
     """The same in a job, with *more* options of its own; and the end of what it said."""
-    done = subprocess.run(command("exec", "--timeout", str(TIME_S), *more, "-m", "test", "--", *options), check=False,
-                          env=environment(daemon.socket), stdin=subprocess.DEVNULL, capture_output=True,
+    done = subprocess.run(command("exec", "--timeout", str(TIME_S), *OPTIONS, *more, "-m", "test", "--", *options),
+                          check=False, env=environment(daemon.socket), stdin=subprocess.DEVNULL, capture_output=True,
                           timeout=TIME_S + 60)
     return outcomes(done.stdout), (done.stdout[-3000:] + done.stderr[-3000:]).decode(errors="replace")
 
 
-@pytest.mark.timeout(2 * TIME_S + 120)
-@pytest.mark.parametrize("module", MODULES)
-def test_tests_that_pass_outside_pass_inside(module: str, daemon: LiveDaemon, python: list[str], tmp_path: Path,
-                                             capfd: pytest.CaptureFixture[str]) -> None:
-    """But for the rows of the table, and those are few."""
-    def say(text: str) -> None:
-        with capfd.disabled():
-            sys.stdout.write(f"\n    {module}: {text}\n")
-
-    if not ships(python, module):
-        say(f"not shipped with {python[0]}")
-        return
-    report = tmp_path / "report.xml"
-    with outside(python, arguments(module, str(report))) as run:
-        here, log = inside(daemon, arguments(module, "/dev/stdout"))
-        run.wait(TIME_S)
+def compared(module: str, daemon: LiveDaemon, python: Sequence[str], report: Path, only: Sequence[str] = (),
+             more: Sequence[str] = (), uid: int = -1) -> Compared:
+    """Run a module's tests, or *only* those of these names, on both sides at once, and inside again what fails there."""
+    report.unlink(missing_ok=True)
+    with outside(python, arguments(module, str(report), only), uid) as run:
+        here, said = inside(daemon, arguments(module, "/dev/stdout", only), more)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(TIME_S)
     there = outcomes(report.read_bytes()) if report.exists() else {}
-    if not there:
-        say("fails outside too, as a whole")
-        return
-    assert here, f"{module} gave no report inside:\n{log}"
-
-    passed = [name for name, outcome in there.items() if "ok" == outcome]
-    failed = [name for name, outcome in there.items() if "ok" != outcome and not outcome.startswith("skipped: ")]
-    bugs, flaky, reasons, counted = {}, [], Counter[str](), 0
-    for name in passed:
-        if "ok" == (outcome := here.get(name, "")):
+    good = [name for name, outcome in there.items() if "ok" == outcome]
+    found = Compared(len(good), said=said)
+    for name in good:
+        # Where a module ends as a whole, what it said is each test's failure.
+        outcome = here.get(name, "" if here else said)
+        if "ok" == outcome:
             continue
-        row = row_for(name.removeprefix("test."), outcome)
-        if row is not None:
-            reasons[row.why] += 1
-            counted += not row.internet
-        elif "ok" == inside(daemon, arguments(module, "/dev/stdout", [name]))[0].get(name):
-            flaky.append(name)  # two interpreters on a small machine: some tests measure time
+        if row := row_for(name.removeprefix("test."), outcome):
+            found.excused[row.why] += 1
         else:
-            bugs[name] = outcome[-1500:]
-    say(f"{len(passed)} pass outside, {len(passed) - sum(reasons.values()) - len(bugs)} inside"
-        + "".join(f"\n        {count} don't: {why}" for why, count in reasons.items())
-        + "".join(f"\n        passes inside when it is run again: {name}" for name in flaky)
-        + "".join(f"\n        fails outside too: {name}" for name in failed if name))
+            found.bugs[name] = outcome
+    if found.bugs and here:
+        once_more, _ = inside(daemon, arguments(module, "/dev/stdout", [*found.bugs]), more)
+        found.unsteady = [name for name in found.bugs if "ok" == once_more.get(name)]
+        for name in found.unsteady:
+            del found.bugs[name]
+    return found
 
-    assert not bugs, "\n".join(f"{name} passes outside; inside:\n{outcome}\n" for name, outcome in bugs.items())
-    assert counted <= MOST_EXCEPTIONS * len(passed), reasons
-    assert len(flaky) <= max(2, MOST_EXCEPTIONS * len(passed)), flaky
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
+    config = folder / "c.toml"
+    config.write_text(f"pool_size = 1\n{PROFILE}")
+    config.chmod(0o600)
+    with LiveDaemon(folder, "--config", str(config)) as made:
+        yield made
+
+
+def cases(module: str, python: Sequence[str]) -> list[str]:
+    """The names of a module's tests."""
+    done = subprocess.run([*python, "-m", "test", "--list-cases", module], capture_output=True, text=True, check=True,
+                          env=AS_INSIDE)
+    return sorted({line for line in done.stdout.splitlines() if re.fullmatch(r"\w+(\.\w+)+", line)})
+
+
+@pytest.mark.timeout(4 * 3600 if LONG else 2 * TIME_S)
+def test_what_passes_outside_passes_inside(daemon: LiveDaemon, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """But for the rows of the table, and those are few."""
+    # The jobs' interpreter, as they have it: without site-packages.
+    python = [*NO_RIGHTS, daemon.run("exec", "import sys; print(sys.executable)").stdout.decode().strip(), "-S"]
+    listed = subprocess.run([*python, "-c", LISTS], capture_output=True, text=True, check=True).stdout.split()[1:]
+    turn, tenth = divmod(int(os.environ.get(TURN, "0")) // TURNS, TENTHS)
+    total = Compared()
+    for module in (listed if LONG else listed[tenth::TENTHS]):
+        module = module.removeprefix("test.")
+        parts = 1 if LONG else SLOW.get(module, 1)
+        if module not in UNSTEADY:
+            only = cases(module, python)[turn % parts::parts] if parts > 1 else ()
+            total.add(compared(module, daemon, python, tmp_path / "report.xml", only))
+    with capfd.disabled():
+        sys.stdout.write(f"\n    {'all' if LONG else f'part {tenth + 1} of {TENTHS}'}: {total.passed} pass outside"
+                         + "".join(f"\n        {count} don't inside: {why}" for why, count in total.excused.items())
+                         + "".join(f"\n        passes inside when it is run again: {name}" for name in total.unsteady) + "\n")
+
+    assert not total.bugs, "\n".join(f"{name} passes outside; inside:\n{outcome}\n" for name, outcome in total.bugs.items())
+    assert total.passed >= FEWEST
+    assert total.excused.total() <= MOST_EXCEPTIONS * total.passed, total.excused
+    assert len(total.unsteady) <= MOST_EXCEPTIONS * total.passed, total.unsteady

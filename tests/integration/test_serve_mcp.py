@@ -134,6 +134,7 @@ def test_a_client_gets_a_sandbox_as_tools(served, wire):
         assert [] == await completed(client, "none/x") == await completed(client, "workspace/s", argument="other")
 
     with_client(test, served, wire)
+    runs.record_package("mcp", "mcp", Path(sys.prefix), passed=1)
 
 
 def test_a_session_has_a_sandbox_that_ends_with_it(served):

@@ -43,12 +43,13 @@ NOT_HIS = ("test_packaging.py", "test_releases.py", "test_flake.py", "test_readm
            "test_verdicts.py",
            "test_as_ordinary_user.py")
 
-#: What is above the client and the same for every user, or many random inputs to it: root's run has it. His has it as well
-#: in its long form.
+#: What is above the client and the same for every user, or many inputs to it, random ones or other people's: root's run has
+#: it. His has it as well in its long form.
 ONCE = () if os.environ.get("LEEWARD_LONG") else (
     "test_agent_example.py", "test_agent_programs.py", "test_approvals_many.py", "test_approvals_page.py",
     "test_approvals_races.py", "test_approved_example.py", "test_as_a_file.py", "test_c_client.py", "test_conformance.py",
-    "test_cookbook.py", "test_doc_examples.py", "test_egress_clients.py", "test_fleet_on_ray.py", "test_fleet_page.py",
+    "test_cookbook.py", "test_cpython_suite.py", "test_doc_examples.py", "test_egress_clients.py", "test_fleet_on_ray.py",
+    "test_fleet_page.py",
     "test_frameworks.py", "test_functions.py", "test_image_services.py", "test_installs.py", "test_kernels_at_random.py",
     "test_kubernetes.py", "test_languages.py", "test_llm.py", "test_mcp.py", "test_mcp_clients.py", "test_moving.py",
     "test_node_client.py", "test_oci_image.py", "test_sandbox_docs.py", "test_sessions_at_random.py", "test_site.py",
@@ -57,16 +58,11 @@ ONCE = () if os.environ.get("LEEWARD_LONG") else (
 #: A variable with files, and folders of files, that he has as well, when another lane has them as root.
 ALSO = "LEEWARD_TESTS_ALSO"
 
-#: A variable with the turn of a whole run, one of TURNS: he has a third of the attacks in each, and a part of other files.
+#: A variable with a whole run's own number: modulo TURNS it is his part of the files; of the attacks he has a third.
 TURN, TURNS = "LEEWARD_TESTS_TURN", 12
 
 #: The folders of the tests that are his, and in how many parts.
 FOLDERS = {"tests/integration": TURNS, "tests/escapes": 3}
-
-#: Modules of CPython's tests that are the same for every user; root's run has them.
-FOR_ALL_USERS = () if os.environ.get("LEEWARD_LONG") else (
-    "asyncio", "sqlite3", "hashlib", "zipfile", "pickle", "decimal", "datetime", "json", "re", "math", "collections",
-    "itertools", "functools", "csv", "unicodedata", "statistics")
 
 #: Half an hour after root's own tests: the machine may be slow, and this is many tests in one. Hours for their long
 #: forms.
@@ -225,8 +221,6 @@ def run_beside(request: pytest.FixtureRequest, user_beside: OrdinaryUser, user_i
          *his([*(item.path for item in request.session.items),
                *(path for also in map(features.ROOT.joinpath, os.environ.get(ALSO, "").split())
                  for path in (also.glob("test_*.py") if also.is_dir() else [also]))]),
-         *("--deselect=tests/integration/test_cpython_suite.py::test_tests_that_pass_outside_pass_inside"
-           f"[test_{name}]" for name in FOR_ALL_USERS),
          # The same bytes for everybody.
          "--deselect=tests/integration/test_c_client.py::test_c113_no_bytes_do_harm"],
         open_folder / "said", cwd=open_checkout,

@@ -72,8 +72,10 @@ def main() -> None:
     rows = recorded("frameworks")
     index = [sys.executable, "-m", "pip", "index", "versions", "--ignore-requires-python"]
     for row in rows.values():
-        done = subprocess.run([*index, str(row["package"])], capture_output=True, text=True, check=False)
-        if newest := re.match(r"\S+ \((\S+)\)", done.stdout):  # npm's have none
+        package = str(row["package"]).partition(",")[0]
+        asks = ["npm", "view", package, "version"] if package.startswith("@") else [*index, package]
+        done = subprocess.run(asks, capture_output=True, text=True, check=False)
+        if newest := re.match(r"(?:\S+ \()?(\d[^)\s]*)", done.stdout):
             if newest[1] != row.get("newest"):
                 row.pop("newest_passed", None)
             row["newest"] = newest[1]

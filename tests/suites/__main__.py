@@ -30,7 +30,6 @@ from pathlib import Path
 
 import leeward
 from integration import test_cpython_suite as cpython
-from integration.cpython_exceptions import row_for
 from kit import runs
 from kit.live_daemon import LiveDaemon
 from suites.reasons import reason
@@ -44,13 +43,6 @@ sandbox_idle = 86400
 sandbox_lifetime = 86400
 """
 LIMITS = {"memory": "4G", "processes": 256}
-#: Prints the version of an interpreter, and the modules of CPython's suite: 3.11 had the function elsewhere before 3.11.6.
-LISTS = """import platform
-try:
-    from test.libregrtest.findtests import findtests
-except ImportError:
-    from test.libregrtest.runtest import findtests
-print(platform.python_version(), *findtests())"""
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 APT = ("apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=300")
 
@@ -249,37 +241,30 @@ def interpreter(version: str, folder: Path) -> Path:
 def cpython_compared(version: str, asked: argparse.Namespace) -> int:
     """As `compared`, for the modules of CPython's suite."""
     place = interpreter(version, Path(asked.folder))
-    with (_daemon(f'[environments.other]\npath = "{place}/venv"\n[profiles.servers]\nloopback = true\n') as daemon,
+    with (_daemon(f'{cpython.PROFILE}[environments.other]\npath = "{place}/venv"\n') as daemon,
           tempfile.TemporaryDirectory() as work):
         os.chmod(work, 0o777)
-        options = ["--profile", "servers", "--environment", "other", "--memory", "2G", "--processes", "256"]
+        options = ["--environment", "other"]
         python = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups",
                   *daemon.run("exec", *options, "import sys; print(sys.executable)").stdout.decode().split(), "-S"]
-        full, *names = subprocess.run([*python, "-c", LISTS], capture_output=True, text=True, check=True).stdout.split()
+        full, *names = subprocess.run([*python, "-c", cpython.LISTS], capture_output=True, text=True,
+                                      check=True).stdout.split()
         modules = part_of([name.removeprefix("test.") for name in names], asked)
         print(f"cpython-{version}: {len(modules)} modules of {len(names)}", flush=True)
-        alone = both = excused = tests = 0
+        total, alone, neither = cpython.Compared(), 0, []
         for module in modules:
-            report = Path(work, "report.xml")
-            report.unlink(missing_ok=True)
-            with cpython.outside(python, cpython.arguments(module, str(report), ["*"]), int(USER)) as run:
-                here, said = cpython.inside(daemon, cpython.arguments(module, "/dev/stdout", ["*"]), options)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    run.wait(cpython.TIME_S)
-            there = cpython.outcomes(report.read_bytes()) if report.exists() else {}
-            good = [name for name, outcome in there.items() if "ok" == outcome]
-            bad = [name for name in good if "ok" != here.get(name)]
-            # Where a module ends as a whole, what it said is each test's failure.
-            rows = [name for name in bad if row_for(name.removeprefix("test."), here.get(name, "" if here else said))]
-            again = [name for name in bad if name not in rows]
-            if again and here:
-                once_more, _ = cpython.inside(daemon, cpython.arguments(module, "/dev/stdout", again), options)
-                again = [name for name in again if "ok" != once_more.get(name)]
-            tests, excused, both = tests + len(good), excused + len(rows), both + (not there)
-            if again:
+            found = cpython.compared(module, daemon, python, Path(work, "report.xml"), more=options, uid=int(USER))
+            total.add(found)
+            if not found.passed:
+                neither.append(module)
+            if found.bugs:
                 alone += 1
-                differs(f"cpython-{version}", module, {name: here.get(name, "") for name in again}, said, Path(asked.folder))
-        told(f"cpython-{version}", full, asked, units=len(modules), both=both, alone=alone, excused=excused, tests=tests)
+                differs(f"cpython-{version}", module, found.bugs, found.said, Path(asked.folder))
+        for why, count in total.excused.most_common():
+            print(f"  {count} excused: {why}")
+        print(f"  nothing passes outside: {' '.join(neither)}\n  passes when it runs again: {' '.join(total.unsteady)}")
+        told(f"cpython-{version}", full, asked, units=len(modules), both=len(neither), alone=alone,
+             excused=total.excused.total(), tests=total.passed)
     return alone
 
 
