@@ -1,4 +1,7 @@
-"""Hatchling's hook: compiles the shim and libleeward into a wheel or in place, and the program `leeward` for both."""
+"""
+Hatchling's hook: compiles the shim and libleeward into a wheel or in place, and the program `leeward` for both. What is built
+for another system than Linux has neither: clients in Python.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +40,17 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build before hatchling collects files; *version* is "editable", or "standard" for a wheel."""
+        self._work = tempfile.mkdtemp(prefix="leeward-wheel-")
+        platform = os.environ.get("LEEWARD_PLATFORM") or sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        if "linux" not in platform:
+            build_data["shared_scripts"][str(self._script(Path(self._work) / "leeward"))] = "leeward"
+            build_data["tag"] = f"py3-none-{platform}"
+            return
         # By path: the project's folder is not on sys.path while a front end builds.
         shim = runpy.run_path(str(Path(self.root) / "build_ffi.py"))
         if lacking := _lacking(shim["compiler"]()):
             sys.exit(f"leeward: no {lacking} to compile it with; a wheel needs none: "
                      "pip install --only-binary leeward leeward")
-        self._work = tempfile.mkdtemp(prefix="leeward-wheel-")
         client = runpy.run_path(str(Path(self.root) / "build_client.py"))
         sdk = Path(self.root) / client["SDK"] if version == "editable" else Path(self._work) / "sdk"
         build_data["shared_scripts"][str(self._client(client, sdk))] = "leeward"
@@ -56,7 +64,6 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
                 build_data["force_include"][str(path)] = str(client["SDK"] / path.relative_to(sdk))
         build_data["pure_python"] = False
         # The limited API of 3.11: one wheel for that and every later CPython.
-        platform = os.environ.get("LEEWARD_PLATFORM") or sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"cp311-abi3-{platform}"
 
     def _client(self, client: dict[str, Any], sdk: Path) -> Path:
@@ -72,8 +79,12 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
             print(f"leeward: no C library, and the command line stays in Python, which is slower: {error}",
                   file=sys.stderr)
             shutil.rmtree(sdk, ignore_errors=True)
-            program.write_text(SCRIPT)
+            self._script(program)
         return program
+
+    def _script(self, path: Path) -> Path:
+        path.write_text(SCRIPT)
+        return path
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         shutil.rmtree(self._work)

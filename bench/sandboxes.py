@@ -29,7 +29,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,18 @@ class SandboxConnection:
         self._connection.close()
 
 
+@contextlib.contextmanager
+def roomy(count: int, daemons: int, spares: int = 1) -> Iterator[list[tuple[SandboxConnection, int]]]:
+    """A connection to each of *daemons* that have room for *count* sandboxes together, and its pid."""
+    with contextlib.ExitStack() as stack:
+        config = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".toml"))
+        config.write(f"pool_size = {WORKERS}\nspares = {spares}\nmax_sessions = {max(2, -(-count // daemons))}\n"
+                     "sandbox_idle = 86400\nsandbox_lifetime = 86400\n")
+        config.flush()
+        paths = [stack.enter_context(daemon(None, "--config", config.name)) for _ in range(daemons)]
+        yield [(stack.enter_context(contextlib.closing(SandboxConnection(path))), daemon_pid(path)) for path in paths]
+
+
 def at_once(daemons: Sequence[tuple[SandboxConnection, int]], count: int, wrong: list[str]) -> dict[str, Any]:
     pids = [pid for _, pid in daemons]
     before, free, kernels = sum(map(memory, pids)), available(), kernel()
@@ -271,23 +283,15 @@ def main() -> int:
     with contextlib.suppress(ValueError):  # who may not raise it has what there is
         resource.setrlimit(resource.RLIMIT_NOFILE, (asked.descriptors, asked.descriptors))
     wrong: list[str] = []
-    with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
-        most = max(2, -(-asked.count // asked.daemons))
-        config.write(f"pool_size = {WORKERS}\nspares = {asked.spares}\nmax_sessions = {most}\n"
-                     "sandbox_idle = 86400\nsandbox_lifetime = 86400\n")
-        config.flush()
-        found: dict[str, Any] = {"load before": os.getloadavg()[0]}
-        # Each with daemons of its own: the workers of many sandboxes linger for a while.
-        if asked.count:
-            with contextlib.ExitStack() as stack:
-                paths = [stack.enter_context(daemon(None, "--config", config.name)) for _ in range(asked.daemons)]
-                daemons = [(stack.enter_context(contextlib.closing(SandboxConnection(path))), daemon_pid(path))
-                           for path in paths]
-                found["at once"] = at_once(daemons, asked.count, wrong)
-        if asked.turns:
-            with daemon(None, "--config", config.name) as path, contextlib.closing(SandboxConnection(path)) as connection:
-                found["in turn"] = in_turn(connection, daemon_pid(path), asked.turns, wrong)
-        found["load after"] = os.getloadavg()[0]
+    found: dict[str, Any] = {"load before": os.getloadavg()[0]}
+    # Each with daemons of its own: the workers of many sandboxes linger for a while.
+    if asked.count:
+        with roomy(asked.count, asked.daemons, asked.spares) as daemons:
+            found["at once"] = at_once(daemons, asked.count, wrong)
+    if asked.turns:
+        with roomy(asked.count, asked.daemons, asked.spares) as (first, *_):
+            found["in turn"] = in_turn(*first, asked.turns, wrong)
+    found["load after"] = os.getloadavg()[0]
     print(json.dumps({**found, "wrong": wrong}, indent=None if asked.json else 2))
     for one in wrong:
         print(f"sandboxes: {one}", file=sys.stderr)

@@ -57,6 +57,11 @@ def audit(wheel: Path) -> list[str]:
 
 
 def _faults(folder: Path, tags: str, tag: str) -> Iterator[str]:
+    if tag.startswith("macosx_"):
+        for path in folder.rglob("*"):
+            if path.is_file() and path.read_bytes().startswith(b"\x7fELF"):
+                yield f"{path.name}: is for Linux"
+        return
     found = re.fullmatch(r"(manylinux|musllinux|linux)_(?:(\d+)_(\d+)_)?(x86_64|aarch64)", tag)
     if not found:
         yield f"{tag} is no platform of leeward's"

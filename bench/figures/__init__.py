@@ -40,6 +40,7 @@ GROUPS: dict[str, Callable[[FigureSettings], Sequence[Row]]] = {
     "serve": serve.measure,
     "overload": overload.measure_overload,
     "many": many.measure,
+    "dense": many.measure_dense,
     "images": images.measure,
 }
 
@@ -89,7 +90,8 @@ def verdict(row: Mapping[str, Any]) -> str:
     if row["target"] is None:
         return value
     wanted = f"{'at most' if row['at_most'] else 'at least'} {row['target']:g}"
-    return f"{value}, wanted {wanted}: {'met' if row['met'] else 'not measured' if row['value'] is None else 'NOT MET'}"
+    missed = f"bound by a floor of {row['floor']:g}, {row['value'] / row['floor']:.2f} x of it" if row["bound"] else "NOT MET"
+    return f"{value}, wanted {wanted}: {'met' if row['met'] else 'not measured' if row['value'] is None else missed}"
 
 
 def shown(made: Mapping[str, Any]) -> str:

@@ -83,6 +83,54 @@ print(json.dumps([time.perf_counter() - start, printed.decode()]))
 """
 
 
+#: Tasks of Ray's on as many workers as there are processors, each running the code; as many as a line says, for each line.
+_TASKS = """
+import contextlib, io, json, os, sys, time
+import ray
+ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+@ray.remote
+def task(code):
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+    return printed.getvalue()
+for line in sys.stdin:
+    start = time.perf_counter()
+    printed = "".join(ray.get([task.remote(sys.argv[1]) for _ in range(int(line))]))
+    print(json.dumps([time.perf_counter() - start, printed]), flush=True)
+"""
+#: Where a checkout has Ray: `./dev prepare`.
+_WITH_RAY = Path(__file__).resolve().parents[2] / ".venv-framework-ray/bin/python"
+
+
+@contextlib.contextmanager
+def tasks_of_ray() -> Iterator[Callable[[int], float]]:
+    """The seconds that so many take; alternatives.Missing if it isn't there."""
+    with subprocess.Popen([_WITH_RAY if _WITH_RAY.exists() else sys.executable, "-P", "-c", _TASKS, floors.CODE],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as ray:
+        stdin, stdout = ray.stdin, ray.stdout
+        assert stdin is not None
+        assert stdout is not None
+
+        def tasks(count: int) -> float:
+            with contextlib.suppress(BrokenPipeError):
+                stdin.write(f"{count}\n")
+                stdin.flush()
+            line = next((each for each in stdout if each.startswith("[")), None)
+            if line is None:
+                raise alternatives.Missing("no Ray that answers")
+            seconds, printed = json.loads(line)
+            if printed != floors.PRINTED.decode() * count:
+                raise LeewardError(f"bench: {count} tasks of Ray's printed {printed[:80]!r}")
+            return float(seconds)
+
+        try:
+            tasks(50)
+            yield tasks
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                stdin.close()
+
+
 def measure_rates(settings: FigureSettings) -> Sequence[Row]:
     why: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
@@ -119,17 +167,34 @@ def measure_rates(settings: FigureSettings) -> Sequence[Row]:
         measured: list[dict[str, Any]] = [
             {"unit": "jobs/s", **asdict(as_rate(name, CALLERS, bursts[name][0], rates[name]))}
             for name in (over, under)]
-        return Row(words, quotient(rates[over], rates[under]), "x", target, False, measured, note)
+        return Row(words, quotient(rates[over], rates[under]), "x", target, False, measured, note,
+                   quotient(rates[floors.CONFINED], rates[under]) if floors.CONFINED in rates and over == OURS else None)
 
     return [
         Row("fresh jobs a second, 8 callers", round(percentile(rates[OURS], 50)), "jobs/s", 1000, False,
-            note="the bar is for two processors; the floor is a fork on request into namespaces, behind a filter, below"),
+            note="the bar is for two processors; the floor is a fork on request into namespaces, behind a filter, below",
+            floor=round(percentile(rates[floors.CONFINED], 50)) if floors.CONFINED in rates else None),
         row("a fork on request without isolation", floors.FORK, 0.6),
         row("a fork on request into namespaces, behind a filter", floors.CONFINED, None),
         row("one without isolation", floors.FORK, None, over=floors.CONFINED),
         row("bubblewrap + python3 -I -S -c", "bwrap", 6),
         row("sandlock's fork()", "sandlock", 1.5, "100 clones by one call, and their output read; no namespaces"),
+        _beside_ray(settings),
     ]
+
+
+def _beside_ray(settings: FigureSettings) -> Row:
+    """In turns of its own: Ray's processes take some of the processors whenever they are there."""
+    words = f"{_RATES}Ray's tasks"
+    try:
+        with daemon(None) as path, tasks_of_ray() as tasks:
+            pairs = [(200 / timed(lambda: rate(path, CALLERS, 200)), 200 / tasks(200)) for _ in range(settings.some(6))]
+    except alternatives.Missing as why:
+        return missing(words, None, str(why))
+    ours, theirs = zip(*pairs, strict=True)
+    return Row(words, quotient(ours, theirs), "x", None, measured=[
+        spread(name, "jobs/s", found, 0, at_most=False) for name, found in ((OURS, ours), ("Ray", theirs))],
+        note="by workers that stay, without isolation; 200 at once")
 
 
 def clones(count: int) -> float:

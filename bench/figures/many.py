@@ -30,7 +30,9 @@ from leeward_cli.bench.floors import CODE, check, printing
 from leeward_cli.bench.ours import daemon, daemon_pid, fresh, good, rate
 from leeward_cli.bench.rounds import CALLERS, GAP_S, row, timed
 
-_SLEEPERS, _BURST, _DENSE, _FILES, _BRANCHES = 200, 100, 50, 1000, 100
+_SLEEPERS, _BURST, _BURSTS, _DENSE, _FILES, _BRANCHES = 200, 100, 1000, 50, 1000, 100
+#: Live sandboxes of `dense`, and the daemons that have descriptors for so many.
+_LIVE, _DAEMONS = 5000, 5
 _STATE = "state = [bytes(4000) for _ in range(50_000)]"
 #: For each line of standard input as many forks of an interpreter with that state, one after the other.
 _FORKS = f"""
@@ -170,9 +172,9 @@ def _scale(settings: FigureSettings) -> Sequence[Row]:
     of_two, of_one, of_half = ([turn.daemons for turn in side.turns] for side in (two, one, half))
     measured = [spread(name, "ms", each, 3) for name, each in (
         ("two daemons", of_two), ("one", of_one), ("one with half of them", of_half))]
-    return [*found, Row(words[1], quotient(of_two, of_one), "x", 1.1, measured=measured),
-            Row("the same over one alone with as many workers and callers as each of the two: the floor",
-                quotient(of_two, of_half), "x", None)]
+    least = quotient(of_two, of_half)
+    return [*found, Row(words[1], quotient(of_two, of_one), "x", 1.1, measured=measured, floor=least),
+            Row("the same over one alone with as many workers and callers as each of the two: the floor", least, "x", None)]
 
 
 def _verdicts() -> Sequence[Row]:
@@ -190,13 +192,17 @@ def _verdicts() -> Sequence[Row]:
 @contextlib.contextmanager
 def _roomy(count: int) -> Iterator[str]:
     """A daemon for so many sandboxes."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _all_descriptors()
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
         config.write(f"max_sessions = {2 * count}\n")
         config.flush()
         with daemon(None, "--config", config.name) as path:
             yield path
+
+
+def _all_descriptors() -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _burst(path: str, count: int) -> tuple[float, float]:
@@ -246,13 +252,33 @@ def _sandboxes(settings: FigureSettings) -> Sequence[Row]:
     with _roomy(_DENSE) as path, contextlib.closing(live.SandboxConnection(path)) as connection:
         pid, wrong = daemon_pid(path), list[str]()
         found = live.at_once([(connection, pid)], _DENSE, wrong)
+    with _roomy(_BURSTS) as path:
+        many = asyncio.run(_burst(path, _BURSTS))
     each = (found["MiB"] - found["MiB before"]) / _DENSE
     return [Row(f"{_BURST} sandboxes opened at once, each having run a command", round(percentile(seconds, 50)), "ms", 400,
                 measured=[spread("AsyncSandbox", "ms", seconds, 0)]),
+            Row(f"{_BURSTS:,} at once, the same", round(many[0], 2), "s", 4,
+                note=f"{1e3 * many[1]:.2f} ms of processor time each",
+                floor=None if settings.program is None else round(_bare(settings.program, _BURSTS)[0], 2)),
             Row("processor time of each, with the client's", round(percentile(spent, 50), 2), "ms", None,
                 measured=[spread("AsyncSandbox", "ms", spent, 2)]),
             Row("memory of a live sandbox after its first command", round(each, 2), "MiB", 1.2,
                 note=f"{_DENSE} of them; shares of pages, without the kernel's" + "".join(f"; {one}" for one in wrong))]
+
+
+def measure_dense(settings: FigureSettings) -> Sequence[Row]:
+    """Some minutes, and 8 GiB."""
+    _all_descriptors()
+    wrong = list[str]()
+    with live.roomy(_LIVE, _DAEMONS) as daemons:
+        found = live.at_once(daemons, _LIVE, wrong)
+    taken = found["MiB"] - found["MiB before"] + found["MiB more of the kernel's"]
+    spread_of = ", ".join(f"{name} {value} ms" for name, value in found["command ms"].items())
+    return [Row("sandboxes live at once, each with a command answered rightly, twice", found["count"] - len(wrong), "", _LIVE,
+                at_most=False, note="; ".join(wrong) or f"{_DAEMONS} daemons"),
+            Row("of them answered the second one within 10 ms", round(100 * found["within 10 ms"] / found["count"], 2), "%",
+                100, at_most=False, note=spread_of),
+            Row("memory of each, with the kernel's", round(taken / found["count"], 2), "MiB", None)]
 
 
 def _kernels(settings: FigureSettings) -> Sequence[Row]:
@@ -279,7 +305,10 @@ def _branches(settings: FigureSettings) -> Sequence[Row]:
             found[ours].append(row(branch, 5, GAP_S))
             found[inside].append(json.loads(good(kernel.execute("print(forked(5))")).stdout))
             found[fork.name].append(row(fork.call, 5, GAP_S))
-    return [absolute(ours, found[ours], "ms", 1.5, ""),
+    first, others = ([each for row in found[ours] for each in row[part]] for part in (slice(1), slice(1, None)))
+    note = (f"the first of a row of five {1e3 * percentile(first, 50):.2f} ms, the others, which are forked ahead,"
+            f" {1e3 * percentile(others, 50):.2f}")
+    return [absolute(ours, found[ours], "ms", 1.5, note, found[inside]),
             compared("the same over os.fork inside the sandbox with its answer: the floor", found, ours, inside, None),
             compared("that floor over a bare fork of an interpreter with its answer", found, inside, fork.name, None)]
 
@@ -297,7 +326,8 @@ def _commands(settings: FigureSettings) -> Sequence[Row]:
             if bare is not None:
                 found.setdefault(bare.name, []).append(row(bare.call, 10, GAP_S))
     words = "the same over a command by bare C, in a sandbox as bare and through as many processes: the floor"
-    return [absolute('box.run(["true"])', found[ours], "ms", 1.2, "the bar is for a host where posix_spawn takes 0.7"),
+    return [absolute('box.run(["true"])', found[ours], "ms", 1.2, "the bar is for a host where posix_spawn takes 0.7",
+                     () if bare is None else found[bare.name]),
             compared("the same over posix_spawn inside the sandbox: the floor", found, ours, floor, None),
             missing(words, None, "there is no compiler") if bare is None else compared(words, found, ours, bare.name, None)]
 
@@ -326,7 +356,7 @@ def _large_branches(settings: FigureSettings) -> Sequence[Row]:
         forks.stdin.close()
     ours, floor = ([1e3 * each for each in values] for values in seconds.values())
     return [Row(f"{_BRANCHES} branches of a state of 200 MB, each with a call and its end", round(percentile(ours, 50)), "ms",
-                300, measured=[spread("kernel.fork", "ms", ours, 0)]),
+                300, measured=[spread("kernel.fork", "ms", ours, 0)], floor=round(percentile(floor, 50))),
             Row("the same over as many bare forks with their answers, in turn: the floor", quotient(ours, floor), "x", None,
                 measured=[spread("os.fork", "ms", floor, 0)])]
 

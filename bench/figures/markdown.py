@@ -31,7 +31,7 @@ def merged(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def line(row: dict[str, Any]) -> str:
     value = "not measured" if row["value"] is None else f"{row['value']:g} {row['unit']}"
     target = "" if row["target"] is None else f"{'≤' if row['at_most'] else '≥'} {row['target']:g} {row['unit']}"
-    met = {True: "yes", False: "**no**", None: ""}[row["met"]]
+    met = f"bound by {row['floor']:g}" if row["bound"] else {True: "yes", False: "**no**", None: ""}[row["met"]]
     made = "; ".join(f"{each['subject']} {shown(each).split('  ')[0].removeprefix('p50 ')}" for each in row["measured"])
     return f"| {row['figure']} | {value} | {target} | {met} | {made} | {row['group']}, {100 * row['others']:.0f} % |"
 

@@ -29,6 +29,7 @@ class Row:
         at_most: the target is a ceiling, not a floor.
         measured: the figures from which the value is computed, each with p50, p90, p99 and n.
         note: how the value was measured, if the description doesn't say it.
+        floor: the value, measured in the same run, of the least that does the same.
     """
 
     figure: str
@@ -38,16 +39,26 @@ class Row:
     at_most: bool = True
     measured: Sequence[Mapping[str, Any]] = ()
     note: str = ""
+    floor: float | None = None
 
     @property
     def met(self) -> bool | None:
         """Whether the target was met; None if there is no value or no target."""
         if self.value is None or self.target is None:
             return None
-        return self.value <= self.target if self.at_most else self.value >= self.target
+        return self._meets(self.value)
+
+    @property
+    def bound(self) -> bool:
+        """Whether the target wasn't met, and the floor doesn't meet it either."""
+        return self.met is False and self.floor is not None and not self._meets(self.floor)
+
+    def _meets(self, value: float) -> bool:
+        assert self.target is not None
+        return value <= self.target if self.at_most else value >= self.target
 
     def as_object(self) -> dict[str, Any]:
-        return {**asdict(self), "met": self.met}
+        return {**asdict(self), "met": self.met, "bound": self.bound}
 
 
 @dataclass(slots=True)
@@ -86,9 +97,11 @@ def compared(words: str, found: Found, over: str, under: str, target: float | No
                [times(name, found[name], gap_s) for name in (over, under)], note)
 
 
-def absolute(words: str, rounds: Sequence[Sequence[float]], unit: str, target: float | None, note: str) -> Row:
-    middle = percentile([each for row in rounds for each in row], 50) * {"ms": 1e3, "us": 1e6}[unit]
-    return Row(words, round(middle, 2), unit, target, measured=[times(words, rounds)], note=note)
+def absolute(words: str, rounds: Sequence[Sequence[float]], unit: str, target: float | None, note: str,
+             floor: Sequence[Sequence[float]] = ()) -> Row:
+    middle, least = (round(percentile([each for row in some for each in row], 50) * {"ms": 1e3, "us": 1e6}[unit], 2)
+                     if some else None for some in (rounds, floor))
+    return Row(words, middle, unit, target, measured=[times(words, rounds)], note=note, floor=least)
 
 
 def missing(words: str, target: float | None, why: str, at_most: bool = True) -> Row:

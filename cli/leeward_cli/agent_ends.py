@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.user_folders import home_folder
 from leeward.errors import BadRequest
 from leeward_cli.interrupts import EndRequested
 from leeward_cli.messages import complain
@@ -46,7 +47,7 @@ def set_home() -> None:
     """
     if not os.environ.get("HOME", "").startswith("/"):
         os.environ.pop("HOME", None)
-        os.environ["HOME"] = os.path.expanduser("~")
+        os.environ["HOME"] = home_folder(os.environ)
     home = os.environ["HOME"]
     try:
         owner = os.stat(home).st_uid

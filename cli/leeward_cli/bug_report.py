@@ -21,6 +21,7 @@ import click
 from leeward import __version__
 from leeward.apps.host import features
 from leeward.apps.host.probe import look
+from leeward.base.whole_files import write_whole
 from leeward.client import autostart, daemon_rows
 from leeward.daemon import config_sources
 from leeward.errors import BadRequest, LeewardError
@@ -115,12 +116,11 @@ def bug_report(file: str, socket: str | None) -> int:
     if file == "-":
         click.echo(text, nl=False)
         return 0
+    if os.path.lexists(file):
+        raise BadRequest(f"{file} is there already; name another FILE, or - for standard output")
     try:
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as out:
-            out.write(text)
-    except FileExistsError:
-        raise BadRequest(f"{file} is there already; name another FILE, or - for standard output") from None
+        write_whole(file, text.encode())
     except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}") from None
+        raise click.ClickException(f"{file}: {error.strerror}; name another FILE, or - for standard output") from None
     click.echo(f"{file}: {len(text)} bytes; read it before you send it")
     return 0

@@ -28,6 +28,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from leeward.base.closing import on_failure
+from leeward.base.user_folders import home_folder
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest
 from leeward.spec.paths import SYSTEM_FILE, USER_FILE
@@ -184,7 +185,7 @@ def config_file(named: str | None) -> str:
     """The file that is written: *named*, else the one that the user's daemon reads by default."""
     if named:
         return os.path.abspath(named)
-    return SYSTEM_FILE if os.geteuid() == 0 else os.path.join(os.path.expanduser("~"), USER_FILE)
+    return SYSTEM_FILE if os.geteuid() == 0 else os.path.join(home_folder(os.environ), USER_FILE)
 
 
 def with_policy(text: str, index: PackageIndex) -> str:

@@ -23,10 +23,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward.base.closing import OwnedFd, on_failure
+from leeward.client.host_paths import PLACE
 from leeward.client.mounts import WORKDIR, Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError, LeewardError, RequestRejected
-from leeward_cli.overlays import row_of
 
 if TYPE_CHECKING:
     from leeward.client.folder_state import BeforeFirstCall
@@ -136,9 +136,11 @@ class _Stay:
 
     def _folder(self) -> int:
         assert self._options is not None
-        return os.open(self._options["mounts"][0].source, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open(self._options["mounts"][0].source, PLACE | os.O_DIRECTORY)
 
     def diff(self, target: str = "") -> dict[str, Any]:
+        from leeward_cli.overlays import row_of  # for Linux alone
+
         assert self._box is not None
         found = self._box.diff(target) if self._before is None else self._before.of(self._folder).diff()
         return {"changes": [row_of(change) for change in found]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -11,6 +12,7 @@ from click.shell_completion import get_completion_class
 
 from leeward import __version__
 from leeward_cli.click_options import CommandGroup, Tabled, run_group
+from leeward_cli.messages import FOR_LINUX
 
 #: The commands in the order of the help, by group: a word for `leeward help`, its head, and for each command its file;
 #: "" for one of this file. The function has the command's name.
@@ -35,6 +37,10 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
 FILES = {name: file for _, commands in GROUPS.values() for name, file in commands.items() if file}
 
 
+def _refuse() -> None:
+    raise click.ClickException(FOR_LINUX)
+
+
 class LazyGroup(CommandGroup):
     """A group that knows its commands by GROUPS. To import all of them takes 75 ms, and one of them about 20."""
 
@@ -43,7 +49,13 @@ class LazyGroup(CommandGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in FILES:
-            command: click.Command = getattr(import_module(f"leeward_cli.{FILES[cmd_name]}"), cmd_name.replace("-", "_"))
+            try:
+                command: click.Command = getattr(import_module(f"leeward_cli.{FILES[cmd_name]}"), cmd_name.replace("-", "_"))
+            except (ImportError, AttributeError):
+                if sys.platform != "linux":
+                    return click.Command(cmd_name, callback=_refuse, help="For Linux alone.", add_help_option=False,
+                                         context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+                raise
             return command
         return super().get_command(ctx, cmd_name)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
 from leeward.base.closing import OwnedFd
-from leeward.client.host_paths import end_sparse, open_folder, write_sparse
+from leeward.client.host_paths import PLACE, end_sparse, open_folder, write_sparse
 from leeward.errors import quoted
 from leeward.wire.fields import MAX_FILE_COUNT, MAX_FILES
 from leeward_cli.options import UsageError
@@ -164,14 +164,14 @@ def _must_be_plain(parent: int, name: str) -> None:
 
 def _parent(top: int, folders: list[str]) -> int:
     """A descriptor, the caller's, of the folder *folders* below *top*; missing ones are made, and no link is followed."""
-    at = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
+    at = os.open(".", PLACE | os.O_DIRECTORY, dir_fd=top)
     try:
         for name in folders:
             try:
                 os.mkdir(name, 0o777, dir_fd=at)
             except FileExistsError:
                 pass
-            below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            below = os.open(name, PLACE | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
             os.close(at)
             at = below
     except BaseException:

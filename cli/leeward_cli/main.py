@@ -12,7 +12,7 @@ import os
 import sys
 
 from leeward_cli.interrupts import die_by
-from leeward_cli.messages import complain, complain_of_system, keep_standard_descriptors
+from leeward_cli.messages import FOR_LINUX, complain, complain_of_system, keep_standard_descriptors
 
 # Imported in functions: what not every start needs; 130 ms of processor time for all of it.
 
@@ -27,6 +27,11 @@ _OWN = ("exec", "ping", "run", "status")
 def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
+    except (ImportError, AttributeError):
+        if sys.platform != "linux":
+            complain(FOR_LINUX)
+            return 1
+        raise
     except (OSError, MemoryError) as error:  # a limit of this process, or of the host
         complain_of_system(error)
         return 1

@@ -15,6 +15,13 @@ from codecs import getincrementaldecoder
 #: Errors of write(2) to a place that takes nothing more.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
+#: What commands about this machine say on another system.
+FOR_LINUX = ("this command is for Linux; on this system leeward is a client of a daemon elsewhere: exec, map, sandbox, cp and"
+             " others with LEEWARD_HOST (docs/other-systems.md)")
+
+#: Errors of a place that isn't this user's to write to.
+_SHUT = (errno.EACCES, errno.EPERM, errno.EROFS)
+
 #: Control characters that a terminal interprets: C0 without newline and tab, DEL, C1.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 
@@ -85,7 +92,10 @@ def complain_of_system(error: OSError | MemoryError) -> None:
     elif number in LIMITS:
         complain(LIMITS[number])
     elif isinstance(file, (str, bytes)):
-        complain(f"{quoted(file)}: {os.strerror(number).lower() if number else error}")
+        kept = (os.path.join(os.environ.get("HOME") or "/", "."), "/nonexistent")  # which stands for no home
+        below = os.fsdecode(file).startswith(kept) and number in _SHUT
+        complain(f"{quoted(file)}: {os.strerror(number).lower() if number else error}"
+                 + ("; leeward keeps files of yours there: set HOME to a folder that you may write to" if below else ""))
     else:
         complain(str(error))
 

@@ -28,8 +28,8 @@ from leeward_cli.messages import escape, write
 from leeward_cli.screen import alternate_screen, draw
 
 _ANSWER_S = 5.0
-_HEAD = (f"{'SANDBOX':26}  {'AGE':>7}  {'UNUSED':>7}  {'PROCS':>5}  {'PEAK':>9}  {'OF':>9}  {'CPU':>6}  {'TIME':>8}"
-         "  METADATA")
+#: Up to the metadata it has the 80 columns that every terminal has.
+_HEAD = f"{'SANDBOX':26} {'AGE':>6} {'UNUSED':>6} {'PROCS':>5} {'PEAK':>8} {'OF':>7} {'CPU':>5} {'TIME':>8} METADATA"
 
 
 def look(path: str) -> dict[str, Any]:
@@ -47,11 +47,11 @@ def table(now: dict[str, Any], before: dict[str, Any] | None = None) -> list[str
     spent = {row["sandbox"]: row["cpu_time"] for row in before["sandboxes"]} if before else {}
     elapsed = now["time"] - before["time"] if before else 0.0
     for row in sorted(now["sandboxes"], key=lambda row: -_rate(row, spent, elapsed)):
-        share = f"{100 * _rate(row, spent, elapsed):5.0f}%" if row["sandbox"] in spent and elapsed else "     -"
+        share = f"{100 * _rate(row, spent, elapsed):.0f}%" if row["sandbox"] in spent and elapsed else "-"
         about = " ".join(f"{name}={value}" for name, value in row["metadata"].items())
-        lines.append(f"{row['sandbox']:26}  {row['age']:6.0f}s  {row['unused']:6.0f}s  {row['processes']:5}"
-                     f"  {_size(row['memory_peak']):>9}  {size_text(row['memory_limit']):>9}  {share}"
-                     f"  {row['cpu_time']:7.2f}s  {about}".rstrip())
+        lines.append(f"{row['sandbox']:26} {row['age']:5.0f}s {row['unused']:5.0f}s {row['processes']:5}"
+                     f" {_size(row['memory_peak']):>8} {size_text(row['memory_limit']):>7} {share:>5}"
+                     f" {row['cpu_time']:7.2f}s {about}".rstrip())
     return lines
 
 

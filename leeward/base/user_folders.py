@@ -7,8 +7,8 @@ Source:    XDG Base Directory Specification 0.8: a relative path in these variab
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -19,11 +19,14 @@ def user_folder(environ: Mapping[str, str], kind: str, *below: str) -> str:
     """The folder for *kind* (CONFIG, STATE, CACHE or DATA) of the user with this environment, or what is *below* it."""
     given = environ.get(f"XDG_{kind}_HOME", "")
     if not given.startswith("/"):
-        given = os.path.join(environ.get("HOME") or _home(), _BELOW_HOME[kind])
+        given = os.path.join(home_folder(environ), _BELOW_HOME[kind])
     return os.path.join(given, *below)
 
 
-def _home() -> str:
+def home_folder(environ: Mapping[str, str]) -> str:
+    """HOME, else what the user's entry has. A path that isn't there stands for none: a ~ would be a folder of that name."""
+    if environ.get("HOME"):
+        return environ["HOME"]
     import pwd  # a library that most programs don't need
 
     try:

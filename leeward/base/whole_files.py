@@ -26,7 +26,9 @@ def write_whole(path: str, content: bytes, mode: int = 0o600, *, lasting: bool =
             if lasting:
                 os.fsync(fd)
         os.rename(beside, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError):
+            error.filename = path  # a failed write names none
         try:
             os.unlink(beside)
         except OSError:

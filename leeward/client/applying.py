@@ -18,13 +18,13 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from leeward._native.beneath import open_beneath
+from leeward._native.steps import Call, result_of
 from leeward.base.closing import OwnedFd, on_failure
 from leeward.base.dataclass import dataclass, replace
 from leeward.client.apply_journal import ApplyJournal, begun, interrupted, state_folder
-from leeward.client.changes import FOLDER, FolderChange, HostFolder, digest_of, type_of
+from leeward.client.changes import FOLDER, FolderChange, HostFolder, beneath, digest_of, type_of
 from leeward.client.file_trees import stays_below
-from leeward.client.host_paths import beneath
-from leeward.client.placing import NewFile, put_link, sync_all
+from leeward.client.placing import NewFile, put_link
 from leeward.errors import RequestRejected, Stale
 from leeward.spec.folders import HOLES
 
@@ -41,6 +41,13 @@ def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> 
             if any(change.path == path or change.path.startswith(path + "/") for path in wanted)
             or (change.type == "folder" and change.kind == "created"
                 and any(path.startswith(change.path + "/") for path in wanted))]
+
+
+def sync_all(fd: int) -> None:
+    """Wait until all that is in the file system of *fd* is on the disk; OSError. syncfs(2); its errors: Linux 5.8."""
+    failed = result_of(Call.SYNCFS, fd, optional=True)
+    if failed < 0:
+        raise OSError(-failed, os.strerror(-failed))
 
 
 def _made(chosen: Sequence[FolderChange]) -> set[str]:

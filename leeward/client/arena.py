@@ -1,5 +1,6 @@
 """
-Results in memory files: checked, then mapped.
+Results in memory files: checked, then mapped. On a system that isn't Linux no daemon runs, and each file is of this process,
+which remote.py makes of another machine's answer: an ordinary one whose name is gone.
 
 Trust:     none in the descriptor. A file that can shrink could end the client by SIGBUS, and one that can be written
            could change while it is read. So the seals and the size are read from the kernel: memfd_create(2), fcntl(2).
@@ -10,6 +11,8 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import stat
+import sys
 
 from leeward.errors import BadReply
 
@@ -17,14 +20,53 @@ TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: The seals without which the bytes could change.
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+if sys.platform == "linux":
+    SHRINK = fcntl.F_SEAL_SHRINK
+    #: The seals without which the bytes could change.
+    SEALS = SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+    def seals_of(fd: int) -> int:
+        """OSError if it is no memory file."""
+        return fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+
+    def _unnamed() -> int:
+        return os.memfd_create("leeward-result", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+    def seal(fd: int) -> None:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | fcntl.F_SEAL_SEAL)
+else:
+    from tempfile import TemporaryFile
+
+    SHRINK = SEALS = 0
+
+    def seals_of(fd: int) -> int:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink:
+            raise OSError("a file that others can open")
+        return SEALS
+
+    def _unnamed() -> int:
+        with TemporaryFile(buffering=0) as file:
+            return os.dup(file.fileno())
+
+    def seal(fd: int) -> None: ...
+
+
+def new_file(size: int) -> int:
+    """A file of zeros that can be sealed; the caller owns its close-on-exec descriptor."""
+    fd = _unnamed()
+    try:
+        os.truncate(fd, size)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def map_arena(fd: int, size: int) -> memoryview:
     """Map *fd*, which stays the caller's, read-only; BadReply if it isn't a sealed memory file of *size* bytes."""
     try:
-        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        seals = seals_of(fd)
     except OSError:
         raise BadReply("the daemon sent a descriptor that isn't a memory file") from None
     if seals & SEALS != SEALS:

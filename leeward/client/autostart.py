@@ -44,7 +44,7 @@ _UNITS = ("leeward.socket", "leeward.service")
 
 def may_start(path: str) -> bool:
     uid = os.geteuid()
-    return (isinstance(path, OwnSocket) and os.environ.get(VARIABLE) != "0" and uid == os.getuid()
+    return (sys.platform == "linux" and isinstance(path, OwnSocket) and os.environ.get(VARIABLE) != "0" and uid == os.getuid()
             and bool(sys.executable) and not getattr(sys, "frozen", False) and not unit(uid == 0))
 
 

@@ -10,31 +10,43 @@ back only by setting the system's clock back.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgpack import Unpacker
 
+from leeward._native.beneath import open_beneath
 from leeward.base.dataclass import dataclass
-from leeward.client.host_paths import beneath
+from leeward.client.host_paths import PLACE
 from leeward.errors import BadReply, RequestRejected, Stale
 from leeward.spec.folders import FILE_CLOCK
 
 #: Files above this many bytes are called large.
 LARGE = 50 << 20
 CHUNK = 1 << 18
-_LOOK = os.O_PATH | os.O_NOFOLLOW
+_LOOK = PLACE | os.O_NOFOLLOW
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 #: Errors of a path that counts as absent. ENAMETOOLONG is the error of a path that can only be made folder by folder.
 _NOT_SEEN = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.ENAMETOOLONG)
 #: Seconds to wait at most until the clock of file systems advances. It takes longer only if the clock was set back.
 _TICKS_S = 0.05
 _KINDS = ("file", "folder", "link", "gone", "special")
+
+
+@contextlib.contextmanager
+def beneath(folder: int, path: bytes | str, flags: int = FOLDER) -> Iterator[int]:
+    """A context with a descriptor of *path* in the folder *folder*, "" for itself, opened as `open_beneath` does."""
+    fd = open_beneath(folder, os.fsencode(path) or b".", flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 @dataclass(frozen=True, slots=True)

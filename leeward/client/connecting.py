@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import struct
-from _socket import AF_UNIX, SO_PEERCRED, SO_RCVTIMEO, SO_SNDTIMEO, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET
+import sys
+from _socket import AF_UNIX, SO_RCVTIMEO, SO_SNDTIMEO, SOCK_STREAM, SOL_SOCKET
 from _socket import socket as Socket
 
 from leeward.errors import DaemonAway, quoted
 from leeward.spec.paths import TRUSTED_VARIABLE
 from leeward.spec.paths import RemoteHost as RemoteHost
+
+if sys.platform == "linux":
+    from _socket import SO_PEERCRED
+else:
+    SO_PEERCRED = 0  # no daemon is there to ask about
 
 # Imported in functions: what not every start needs; 15 ms of processor time for all of it.
 
@@ -60,12 +66,20 @@ def _connect(sock: Socket, path: str) -> None:
     if len(raw) <= MAX_PATH:
         sock.connect(raw)
         return
+    from leeward.client.host_paths import PLACE
+
     folder, name = os.path.split(raw)
-    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(folder, PLACE | os.O_DIRECTORY)
     try:
         sock.connect(b"/proc/self/fd/%d/%s" % (fd, name))
     finally:
         os.close(fd)
+
+
+def peer(sock: Socket) -> int:
+    """The user whose process is at the other end."""
+    uid: int = struct.unpack("3i", sock.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))[1]
+    return uid
 
 
 def connect(path: str, wait: bool = True) -> Socket | None:
@@ -78,7 +92,10 @@ def connect(path: str, wait: bool = True) -> Socket | None:
         from leeward.client import remote  # what most clients don't need
 
         return remote.connect(path)
-    sock = Socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
+    if sys.platform != "linux":
+        raise DaemonAway("leeward's daemon needs Linux, and this system is a client of one elsewhere: LEEWARD_HOST, or"
+                         " socket=, is https://NAME or ssh://USER@NAME (docs/other-systems.md)")
+    sock = Socket(AF_UNIX, SOCK_STREAM)
     try:
         if wait:
             # connect(2) on a Unix socket waits by the send timeout while the backlog is full.
@@ -88,7 +105,7 @@ def connect(path: str, wait: bool = True) -> Socket | None:
         _connect(sock, path)
         sock.setsockopt(SOL_SOCKET, SO_RCVTIMEO, timeval(PATIENCE_S))
         sock.setsockopt(SOL_SOCKET, SO_SNDTIMEO, timeval(PATIENCE_S))
-        _, uid, _ = struct.unpack("3i", sock.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))
+        uid = peer(sock)
         # The default folder of a user without XDG_RUNTIME_DIR is in /tmp, where any user
         # may have made it first. In root's default folder only root can make a socket.
         if os.geteuid() not in (0, uid) and uid != 0 and os.environ.get(TRUSTED_VARIABLE) != str(uid):

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import time
 from _socket import (
     CMSG_SPACE,
-    MSG_CMSG_CLOEXEC,
     MSG_CTRUNC,
     SCM_RIGHTS,
     SO_RCVTIMEO,
@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     from leeward.base.protocols import Protocol
     from leeward.wire.replies import Reply
 
+if sys.platform == "linux":
+    from _socket import MSG_CMSG_CLOEXEC
+else:
+    MSG_CMSG_CLOEXEC = 0  # `receive` sets the flag when they have come
+
 #: Bytes of one read: a small result fits, and malloc still serves it without mmap(2).
 READ = 1 << 16
 #: Seconds of one read that waits: a signal that has come just before it began is served after it.
@@ -60,6 +65,9 @@ def receive(sock: Socket) -> tuple[bytes, list[int]]:
         if level == SOL_SOCKET and kind == SCM_RIGHTS:
             count = len(content) // 4
             descriptors += struct.unpack(f"{count}i", content[:count * 4])
+    if not MSG_CMSG_CLOEXEC:
+        for fd in descriptors:
+            os.set_inheritable(fd, False)
     if flags & MSG_CTRUNC:
         for fd in descriptors:
             os.close(fd)

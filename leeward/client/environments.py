@@ -236,8 +236,11 @@ class Environments:
             done = subprocess.run([recipe.python, "-I", "-m", "venv", "--without-pip", "--symlinks", path],
                                   capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
             if done.returncode:
-                raise Unsupported("venv", have=(done.stdout + done.stderr).strip()[-300:],
-                                  need="Python's module venv", cure="install it, Debian's python3-venv")
+                told = (done.stdout + done.stderr).strip()[-300:]
+                if "No module named" in told:
+                    raise Unsupported("venv", have=told, need="Python's module venv",
+                                      cure="install it, Debian's python3-venv")
+                raise BadRequest(f"no environment could be made at {path}: {told}")
             before = _interpreter(path)
             packages = _install(path, recipe, source, said, lambda: _check_interpreter(path, before),
                                 source.size - used, grew)

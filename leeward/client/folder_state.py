@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from leeward.base.closing import OwnedFd
-from leeward.client.changes import CHUNK, FOLDER, LARGE, Changes, FolderChange, next_tick, type_of
-from leeward.client.host_paths import beneath
+from leeward.client.changes import CHUNK, FOLDER, LARGE, Changes, FolderChange, beneath, next_tick, type_of
 from leeward.errors import RequestRejected, Stale
 from leeward.spec.folders import FILE_CLOCK
 

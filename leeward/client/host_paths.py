@@ -4,7 +4,8 @@ folder on the path, such as /tmp, could make it lead to any file of the user's (
 systems, and looks at sticky folders only). All that writes a sandbox's files to the host begins here. Each name of a
 path is opened below the folder that was opened before it, so nothing can be swapped between the check and the use.
 
-Source:    open(2): O_PATH with O_NOFOLLOW opens a link itself; readlink(2) of such a descriptor takes an empty path.
+Source:    open(2): O_PATH with O_NOFOLLOW opens a link itself; readlink(2) of such a descriptor takes an empty path. Other
+           systems have no O_PATH, and a link is looked at by its name, twice: renaming one changes its ctime.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 
-from leeward._native.beneath import open_beneath
 from leeward.base.closing import OwnedFd
 from leeward.errors import RequestRejected
 
 #: Links in one path, as path_resolution(7) has it.
 _MOST_LINKS = 40
-_NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Flags of a descriptor that is a place, and is for nothing else.
+if sys.platform == "linux":
+    PLACE = os.O_PATH | os.O_CLOEXEC
+else:
+    PLACE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 #: Bytes that are written, or left out as a hole, together.
 _BLOCK = 4096
@@ -34,49 +39,64 @@ LinkCheck = Callable[[str, str, os.stat_result], None]
 
 
 def open_through(path: str, check: LinkCheck, *, make: bool = False) -> int:
-    """A descriptor, with O_PATH, of what *path* leads to by links that *check* accepts; it may *make* folders on the way."""
+    """
+    A descriptor of what *path* leads to by links that *check* accepts; it may *make* folders on the way. With O_PATH on
+    Linux; on another system what can't be read can't be opened, and *check* gets "" for a folder.
+    """
     names, links = path.split("/")[::-1], 0
-    here = os.open("/" if path.startswith("/") else ".", _NAME)
+    here = os.open("/" if path.startswith("/") else ".", PLACE)
     try:
         while names:
             name = names.pop()
             if name in ("", "."):
                 continue
-            found = _opened(here, name, make)
-            about = os.fstat(found)
-            if not stat.S_ISLNK(about.st_mode):
+            try:
+                found = _look(here, name)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                with contextlib.suppress(FileExistsError):  # another program has just made it
+                    os.mkdir(name, dir_fd=here)
+                found = _look(here, name)
+            if isinstance(found, int):
                 here = _instead(here, found)
                 continue
             links += 1
-            with OwnedFd(found):
-                if links > _MOST_LINKS:
-                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-                folder = os.readlink(f"/proc/self/fd/{here}")
-                check(folder, name, about)
-                if folder.startswith("/proc/"):  # such as the fd/3 of a process, whose text is no path to open
-                    here = _instead(here, os.open(name, _NAME & ~os.O_NOFOLLOW, dir_fd=here))
-                    continue
-                target = os.readlink("", dir_fd=found)
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            about, target = found
+            folder = os.readlink(f"/proc/self/fd/{here}") if sys.platform == "linux" else ""
+            check(folder, name, about)
+            if folder.startswith("/proc/"):  # such as the fd/3 of a process, whose text is no path to open
+                here = _instead(here, os.open(name, PLACE, dir_fd=here))
+                continue
             names += target.split("/")[::-1]
             if target.startswith("/"):
-                here = _instead(here, os.open("/", _NAME))
+                here = _instead(here, os.open("/", PLACE))
         return here
     except BaseException:
         os.close(here)
         raise
 
 
-def _opened(folder: int, name: str, make: bool) -> int:
-    try:
-        return os.open(name, _NAME, dir_fd=folder)
-    except FileNotFoundError:
-        if not make:
-            raise
-    try:
-        os.mkdir(name, dir_fd=folder)
-    except FileExistsError:
-        pass  # another program has just made it
-    return os.open(name, _NAME, dir_fd=folder)
+def _look(folder: int, name: str) -> int | tuple[os.stat_result, str]:
+    """A descriptor of what has the *name* in *folder*; of a link what lstat(2) says, and its text."""
+    if sys.platform == "linux":
+        fd = os.open(name, PLACE | os.O_NOFOLLOW, dir_fd=folder)
+        about = os.fstat(fd)
+        if not stat.S_ISLNK(about.st_mode):
+            return fd
+        with OwnedFd(fd):
+            text = os.readlink("", dir_fd=fd)
+    else:
+        about = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISLNK(about.st_mode):
+            return os.open(name, PLACE | os.O_NOFOLLOW, dir_fd=folder)  # and not if it is a link meanwhile
+        text = os.readlink(name, dir_fd=folder)
+        again = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if (about.st_dev, about.st_ino, about.st_ctime_ns) != (again.st_dev, again.st_ino, again.st_ctime_ns):
+            raise OSError(errno.EAGAIN, "it was replaced while it was read", name)
+    return about, text
 
 
 def _instead(former: int, latter: int) -> int:
@@ -97,7 +117,7 @@ def open_folder(path: str, *, make: bool = False) -> int:
     """A descriptor, for reading, of the folder that *path* leads to, as `open_own` finds it."""
     found = open_own(path or ".", make=make)
     try:
-        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=found)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
     finally:
@@ -112,13 +132,6 @@ def is_folder(path: str) -> bool:
         return False
     with OwnedFd(found):
         return stat.S_ISDIR(os.fstat(found).st_mode)
-
-
-@contextlib.contextmanager
-def beneath(folder: int, path: bytes | str, flags: int = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) -> Iterator[int]:
-    """A context with a descriptor of *path* in the folder *folder*, "" for itself, opened as `open_beneath` does."""
-    with OwnedFd(open_beneath(folder, os.fsencode(path) or b".", flags)) as fd:
-        yield fd
 
 
 def write_sparse(fd: int, data: bytes | memoryview) -> None:

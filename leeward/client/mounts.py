@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import time
 from _socket import SCM_RIGHTS, SOL_SOCKET  # as connection.py does
 from _socket import socket as Socket
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 #: The target of the folder of `workdir=`.
 WORKDIR = "/workspace"
+
+#: Why a daemon on another machine gets none.
+ELSEWHERE = ("folders of this machine can't be shown on another one: `copy=True`, or the option --copy, copies them"
+             " into the sandbox, and `Files.upload` later")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,8 @@ class OpenFolders:
                 self._open(mount)
 
     def _open(self, mount: Mount) -> None:
+        if sys.platform != "linux":
+            raise RequestRejected(ELSEWHERE)
         source = os.fspath(mount.source)
         try:
             fd = os.open(source, os.O_PATH | os.O_CLOEXEC)

@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from leeward.client.connecting import away, connect
+from leeward.client.connecting import CONNECT_S, away
 from leeward.client.conversation import refusal
 from leeward.errors import RequestRejected
 from leeward.spec.paths import RemoteHost
@@ -103,10 +103,15 @@ _running: set[subprocess.Popen[bytes]] = set()  # and each that wasn't ended; fo
 
 async def way(host: RemoteHost) -> SocketWay:
     """A stream to the daemon. DaemonAway if there is none."""
-    made = connect((await asyncio.wrap_future(_forwarding(host))).near)
-    assert made is not None
-    made = socket.socket(fileno=made.detach())
-    made.setblocking(False)
+    near = (await asyncio.wrap_future(_forwarding(host))).near
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.settimeout(CONNECT_S)
+        made.connect(near)  # in a folder of this user's own
+        made.setblocking(False)
+    except OSError as error:
+        made.close()
+        raise away(host, (error.strerror or str(error)).lower()) from None
     return SocketWay(host, *await asyncio.open_unix_connection(sock=made))
 
 

@@ -8,14 +8,12 @@ Trust:     the folder and the interpreter that the daemon reports are used only 
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from os import geteuid
-from socket import SO_PEERCRED, SOL_SOCKET
 from typing import Any, TypeVar
 
-from leeward.client.connecting import connect, started
+from leeward.client.connecting import connect, peer, started
 from leeward.client.environments import Environments, PackageSource
 from leeward.errors import BadReply, DaemonAway, Forbidden, RequestRejected
 from leeward.spec.paths import RemoteHost
@@ -127,7 +125,6 @@ def _owner(path: str) -> int:
     sock = connect(path)
     assert sock is not None
     try:
-        uid: int = struct.unpack("3i", sock.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))[1]
-        return uid
+        return peer(sock)
     finally:
         sock.close()

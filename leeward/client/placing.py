@@ -10,20 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-
-from leeward._native.steps import Call, result_of
+import sys
 
 
 def temporary_name() -> bytes:
     """A random name: in a folder that a sandbox writes to, it could put a link of a known one that leads anywhere."""
     return b".leeward-%s.tmp" % os.urandom(8).hex().encode()
-
-
-def sync_all(fd: int) -> None:
-    """Wait until all that is in the file system of *fd* is on the disk; OSError. syncfs(2); its errors: Linux 5.8."""
-    failed = result_of(Call.SYNCFS, fd, optional=True)
-    if failed < 0:
-        raise OSError(-failed, os.strerror(-failed))
 
 
 class NewFile:
@@ -34,12 +26,13 @@ class NewFile:
 
     def __init__(self, parent: int, temporary: bytes) -> None:
         self._parent, self._temporary, self._has_name = parent, temporary, False
-        try:
-            self.fd = os.open(b".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=parent)
-        except OSError:  # not on this file system; any other reason is that of the next call as well
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            self.fd = os.open(temporary, flags, 0o600, dir_fd=parent)
-            self._has_name = True
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):  # not on this file system; any other reason is that of the next call as well
+                self.fd = os.open(b".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=parent)
+                return
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.fd = os.open(temporary, flags, 0o600, dir_fd=parent)
+        self._has_name = True
 
     def put(self, name: bytes, *, replaces: bool) -> None:
         """Give the file its *name* in the folder. It *replaces* a file or link of that name; otherwise there must be none."""

@@ -25,8 +25,7 @@ from collections.abc import Collection, Iterable
 
 from leeward._native.beneath import open_beneath
 from leeward.base.closing import OwnedFd, on_failure
-from leeward.client.changes import FOLDER
-from leeward.client.host_paths import beneath
+from leeward.client.changes import FOLDER, beneath
 from leeward.errors import LeewardError, RequestRejected, quoted
 from leeward.spec.folders import within
 from leeward.spec.obeyed.lookup import plain

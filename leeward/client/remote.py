@@ -14,7 +14,6 @@ own, where the way has such. What else needs descriptors is refused here, and sa
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import socket
 import struct
@@ -22,9 +21,10 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from leeward.client.arena import SEALS
+from leeward.client.arena import new_file, seal
 from leeward.client.connecting import PATIENCE_S, timeval
 from leeward.client.conversation import refusal
+from leeward.client.mounts import ELSEWHERE
 from leeward.errors import DaemonError, PeerError
 from leeward.spec.paths import RemoteHost
 from leeward.wire.frames import MAX_REPLY, MAX_REQUEST, VERSION, FrameReader, decode, encode, frame
@@ -39,10 +39,8 @@ FIRST = 1 << 52
 #: Bytes of the largest request that is looked into: those that are refused or answered here have no long fields.
 SMALL = 1024
 
-_FOLDERS = ("folders of this machine can't be shown on another one: `copy=True`, or the option --copy, copies them"
-            " into the sandbox, and `Files.upload` later")
 #: Requests that need descriptors, and why they are refused. Without an arena large requests are frames as any other.
-_REFUSED = {"sandbox_dock": _FOLDERS, "arena": "an arena is shared memory, and this daemon is on another machine"}
+_REFUSED = {"sandbox_dock": ELSEWHERE, "arena": "an arena is shared memory, and this daemon is on another machine"}
 
 
 class RemoteWay(Protocol):
@@ -235,15 +233,13 @@ class Relay:
             raise PeerError(f"an answer has more than {MOST} bytes")
         files: list[int] = []
         try:
-            for size in reply.arenas:
-                files.append(os.memfd_create("leeward-result", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-                os.truncate(files[-1], size)
+            files.extend(map(new_file, reply.arenas))
             pieces = [(arena, at, min(PIECE, offset + length - at)) for arena, offset, length in places
                       for at in range(offset, offset + length, PIECE)]
             for first in range(0, len(pieces), WINDOW):
                 await asyncio.gather(*(self._read(reply.id, files, *each) for each in pieces[first:first + WINDOW]))
             for fd in files:
-                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | fcntl.F_SEAL_SEAL)
+                seal(fd)
             await self._ask("kept_drop", {"target": reply.id})
             await self._give(frame(payload), files)
         finally:

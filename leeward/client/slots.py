@@ -8,9 +8,9 @@ slot, or the request is larger than a slot, it is sent over the socket as any ot
 
 from __future__ import annotations
 
-import fcntl
 import os
 
+from leeward.client.arena import SHRINK, seals_of
 from leeward.errors import BadReply
 
 TYPE_CHECKING = False  # see wire/frames.py
@@ -72,7 +72,7 @@ def slots_of(ok: Mapping[str, Any], sizes: Sequence[int], descriptors: Sequence[
                 or not 0 < size <= MOST_SIZE or list(sizes) != [count * size] or len(descriptors) != 1:
             raise BadReply("the daemon sent an invalid arena")
         try:
-            sealed = fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+            sealed = seals_of(descriptors[0]) & SHRINK
         except OSError:
             sealed = 0
         if not sealed or os.fstat(descriptors[0]).st_size != count * size:

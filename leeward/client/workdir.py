@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
 from leeward.client.fetching import Fetched, Headers
+from leeward.client.host_paths import PLACE
 from leeward.client.mounts import WORKDIR, Mount
 from leeward.client.sandbox import Sandbox
 from leeward.client.workdir_errors import (
@@ -137,8 +138,8 @@ class WorkdirSandbox:
 
             self._before = BeforeFirstCall(lazy=not compare)
         for mount in mounts:
-            _open(mount.source, os.O_PATH, close=True)
-        self._folder = _open(self._path, os.O_PATH | os.O_DIRECTORY)
+            _open(mount.source, PLACE, close=True)
+        self._folder = _open(self._path, PLACE | os.O_DIRECTORY)
         self._box = self._made()
 
     # --- commands -------------------------------------------------------------------

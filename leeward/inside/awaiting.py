@@ -176,6 +176,11 @@ def nudged(number: int, frame: types.FrameType | None) -> None:
         _nudged = True
 
 
+def has_loop() -> bool:
+    """Whether tasks may go on after a cell."""
+    return _loop is not None and not _loop.is_closed()
+
+
 def turn_until_readable(fd: int) -> None:
     """Let the tasks go on until *fd* can be read, or until one of them leaves the interpreter, whose exception is raised."""
     if _loop is None or _loop.is_closed():

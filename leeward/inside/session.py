@@ -15,6 +15,9 @@ be taken off. The daemon sends five descriptors over the *door*, a socket of the
 that asks for a branch: a door for the branch, job, reply, stdout, stderr. The branch is a grandchild whose parent has
 exited, so that the sandbox's init reaps it, and no job can. It sends two messages over its door, by which the daemon
 learns its process number from the system (SCM_CREDENTIALS).
+
+A branch that is made *ahead* of its request writes the pages that a job writes, while nobody waits. A kernel in which code
+can run between two requests refuses it: the branch would have an older state than its request finds.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import _socket
 import array
 import builtins
 import contextlib
+import linecache
 import os
 import select
 import signal
@@ -56,6 +60,9 @@ _ENDS, _OF_TAKE, _OF_LOAD = 5, 2, 1
 
 _OUT, _ERR = 1, 2
 
+#: What a branch that is made ahead runs, without a name that a job may have given another meaning.
+_REHEARSED, _REHEARSAL = "<rehearsal>", b"(lambda numbers: {n: f'{n}' for n in numbers} and None)([1, 2])"
+
 
 def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
           doorway: BranchSocket, native: snapshots.Native) -> int:
@@ -68,10 +75,10 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
     leaves = _leave_stdin_open()
     if doorway.above:
         snapshots.offer_hook()
-    handlers = {number: signal.signal(number, handler)
-                for number, handler in ((signal.SIGURG, awaiting.nudged), (signal.SIGINT, interrupts))}
+    ours: dict[int, Any] = {signal.SIGURG: awaiting.nudged, signal.SIGINT: interrupts}
+    handlers = {number: signal.signal(number, handler) for number, handler in ours.items()}
     me = os.getpid()
-    number = 0
+    number, shows, pipes = 0, False, (job_fd, reply_fd)
     while (body := _next(read, job_fd, interrupts)) is not None:
         if not body.startswith(wire.SESSION):
             continue  # the rest of an answer for which the previous job didn't wait
@@ -81,10 +88,13 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
         if body.startswith(wire.ADOPTED):
             snapshots.adopt(wire.read_adopted(body))
             continue
-        if body == wire.BRANCH:
+        if body in (wire.BRANCH, wire.BRANCH_AHEAD):
             snapshots.reap()
-            if (end := _branch(doorway, (job_fd, reply_fd), native)) is None:
+            end = program.End(1) if body == wire.BRANCH_AHEAD and not _is_still(ours) else _branch(doorway, pipes, native)
+            if end is None:
                 me = os.getpid()
+                if body == wire.BRANCH_AHEAD:
+                    _rehearse(pipes, shows=shows)
                 _next(read, job_fd, interrupts)  # the first frame of a session, which holds no job
                 continue
             _reply(reply_fd, end)
@@ -108,11 +118,11 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
         snapshots.reap()
         number += 1
         name = f"<job {number}>"
-        pipes = (job_fd, reply_fd)
         end, wanted, shown = _run(body[len(wire.SESSION):], name, main, interrupts, sources, pipes)
         if os.getpid() != me:
             os._exit(end.exit_code)  # a child that the job has forked, and that has reached the end of the code
         _reply(reply_fd, end, wanted, shown)
+        shows = shown is not None
     os._exit(0)
 
 
@@ -139,6 +149,24 @@ def _branch(doorway: BranchSocket, pipes: tuple[int, int], native: snapshots.Nat
             os._exit(_LOST)
         return program.raised(error)
     return None
+
+
+def _is_still(ours: Mapping[int, Any]) -> bool:
+    """Whether no code can run until the next request: no thread, no task, no handler but *ours*, and no hook in what does."""
+    handlers = {number: signal.getsignal(number) for number in range(1, signal.NSIG)}
+    try:
+        alone = len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False
+    return alone and not (awaiting.has_loop() or sys.gettrace() or sys.getprofile()) and ours == {
+        number: handler for number, handler in handlers.items() if callable(handler)}
+
+
+def _rehearse(pipes: tuple[int, int], *, shows: bool) -> None:
+    """Run a job, and leave nothing of it but what the job before it has left as well, which *shows* things if that did."""
+    answer.reply(*_run((wire.SHOWN if shows else wire.CODE) + _REHEARSAL, _REHEARSED, types.ModuleType("__main__"),
+                       program.Interrupts(), tracebacks.Sources(), pipes))
+    linecache.cache.pop(_REHEARSED, None)
 
 
 def _take(doorway: BranchSocket, native: snapshots.Native) -> program.End:

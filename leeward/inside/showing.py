@@ -54,6 +54,11 @@ HINTS = (
 #: here: comments, and what begins with spaces.
 _LINE = re.compile(rb"(?!import |from |[\w.]+ *=[^=])(?!.*\b\d+[A-Za-z_])[\w(\[{'\"-][^\n\r\f#\\]{0,255}\n?")
 
+#: A line that is one statement other than an expression, or no Python: nothing of it is shown.
+_STATEMENT = re.compile(
+    rb"(?:(?:assert|break|continue|del|for|from|global|if|import|nonlocal|pass|raise|return|try|while|with)\b"
+    rb"|[A-Za-z_][\w.]* *=[^=])[^\n\r\f;]{0,255}\n?")
+
 #: A line for pip, and where it installs: the folder is the sandbox's, and on the path of the interpreter that runs the line.
 _PIP_LINE = rb"^([ \t]*)[!%][ \t]*pip3?[ \t]+(.*)$"
 _PACKAGES = "/tmp/packages"
@@ -221,6 +226,8 @@ def _compiled(source: bytes, name: str) -> list[types.CodeType]:
         except SyntaxError:
             pass  # it isn't an expression
     try:
+        if _STATEMENT.fullmatch(source):
+            return [compile(source, name, "exec", _TOP_LEVEL_AWAIT, dont_inherit=True)]
         tree: Any = compile(source, name, "exec", _TOP_LEVEL_AWAIT | _ONLY_AST, dont_inherit=True)
         import ast  # `compile` has loaded it already
 

@@ -73,6 +73,9 @@ SESSION_LOADS_BEGINS = HEADER.pack(len(SESSION_LOADS)) + SESSION_LOADS
 #: The body of a session's frame that asks for a branch, and the frame.
 BRANCH = SESSION + b"\3"
 BRANCH_FRAME = HEADER.pack(len(BRANCH)) + BRANCH
+#: The same for one before a client asks for it, unless the session's state may change by itself until then.
+BRANCH_AHEAD = SESSION + b"\x0d"
+BRANCH_AHEAD_FRAME = HEADER.pack(len(BRANCH_AHEAD)) + BRANCH_AHEAD
 #: The same for a snapshot of the process, and for the process to become the copy of one, perhaps with the same random
 #: numbers.
 TAKE, LOAD, LOAD_SAME = SESSION + b"\7", SESSION + b"\x08", SESSION + b"\x09"

@@ -1,5 +1,5 @@
 'use strict';
-/* The package for Node with a daemon on another machine, by LEEWARD_HOST and LEEWARD_TOKEN: one case. */
+/* The package for Node with a daemon on another machine, by LEEWARD_HOST and LEEWARD_TOKEN: the cases that are named. */
 
 const assert = require('node:assert/strict');
 const { Client, Sandbox, DaemonAway, RequestRejected } = require('../../leeward/clients/node/index.js');
@@ -60,4 +60,6 @@ const CASES = {
   },
 };
 
-CASES[process.argv[2]]();
+(async () => {
+  for (const name of process.argv.slice(2)) await CASES[name]();
+})();

@@ -168,6 +168,57 @@ names = frame.f_globals
 """
 
 
+#: Writes the number of each branch that is forked ahead once it waits, and 0 for one that may not be.
+TELLS = NAMES + """
+import signal
+x = 1
+still, rehearse = names["_is_still"], names["_rehearse"]
+def tell(number):
+    with open("told", "a") as file:
+        print(number, file=file)
+def tells(*given):
+    return still(*given) or tell(0)
+def rehearses(*given, **named):
+    rehearse(*given, **named)
+    tell(os.getpid())
+names["_is_still"], names["_rehearse"] = tells, rehearses
+"""
+
+
+@pytest.mark.parametrize(("left", "may"), [
+    ("import random", True),
+    ("import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()", False),
+    ("signal.signal(signal.SIGUSR1, print)", False),
+    ("import asyncio; task = asyncio.create_task(asyncio.sleep(1000))", False),
+    ("sys.setprofile(lambda *_: None)", False),
+])
+def test_a_further_branch_is_forked_ahead_unless_code_may_run_meanwhile(box: leeward.Sandbox, left: str, may: bool) -> None:
+    """It has a seed of its own. What its kernel runs first ends it."""
+    def told(lines: int) -> str:
+        poll_until(lambda: box.files.exists("told") and box.files.read("told").count(b"\n") >= lines, "nothing was told")
+        return box.files.read("told").decode().split()[-1]
+
+    def in_branch(code: str) -> str | None:
+        with kernel.fork() as branch:
+            return branch.execute(code).value
+
+    kernel = box.kernel()
+    kernel.execute(TELLS + left)
+    drawn = [in_branch("__import__('random').random()") for _ in range(2)]
+    ahead = told(1)
+    assert may == (ahead != "0")
+    if may:
+        assert not kernel.interrupt()
+        drawn.append(in_branch("random.random(), os.getpid()"))
+        assert drawn[2] is not None
+        assert ahead == drawn[2].strip("()").split(", ")[1]
+        assert 3 == len({each.strip("()").split(",")[0] for each in drawn if each})
+        ahead = told(2)
+        kernel.execute("x = 2")
+        poll_until(lambda: "False" == kernel.execute(f"os.path.exists('/proc/{ahead}')").value, "it lives on")
+        assert "(2, False)" == in_branch(f"x, os.getpid() == {ahead}")
+
+
 @pytest.mark.parametrize("hostile", [
     "import os; os.close(5)",
     NAMES + "names['BranchSocket'].fork = lambda *_: (_ for _ in ()).throw(OSError('none'))",
@@ -206,6 +257,8 @@ def test_branches_leave_no_descriptor_or_group(daemon: LiveDaemon) -> None:
             branch = kernel.fork()
             branch.execute("1")
             branch.fork().execute("1")
+            for _ in range(3):  # the last one may have been forked ahead, and one more be there
+                branch.fork().execute("1")
             branch.close()
 
     round_trip()

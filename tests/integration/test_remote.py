@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -20,10 +21,12 @@ import sys
 import threading
 import urllib.request
 from contextlib import nullcontext, suppress
+from pathlib import Path
 
 import pytest
 
 import leeward
+from clients import remote_python
 from kit.far_network import FarNetwork, certificate
 from kit.features import ROOT, SBIN
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
@@ -95,96 +98,53 @@ def host(served):
     return RemoteHost(served.url, served.token)
 
 
-def test_jobs_and_their_large_results(served):
-    """Memory files are made on this side."""
-    with leeward.Client(served.url, token=served.token) as client:
-        assert "42\n" == client.execute("print(6 * 7)").stdout_text
-        large = client.execute("import sys; sys.stdout.buffer.write(bytes(range(256)) * 50_000)", output="32M")
-        assert bytes(range(256)) * 50_000 == bytes(large.stdout)
-        sent = os.urandom(6 << 20)
-        summed = client.execute("import sys; print(sum(sys.stdin.buffer.read()))", stdin=sent)
-        assert f"{sum(sent)}\n" == summed.stdout_text
-        assert {"f": b"made"} == {name: bytes(data) for name, data in client.execute(
-            "open('f', 'w').write('made')", collect=["f"]).files.items()}
+@pytest.mark.parametrize("case", remote_python.CASES)
+def test_the_client_for_python(host, case):
+    remote_python.CASES[case](host)
 
 
-def test_sessions_and_functions_of_the_clients(served):
-    with leeward.Client(served.url, token=served.token) as client:
-        with client.session() as session:
-            session.execute("x = 6")
-            assert "42\n" == session.execute("print(x * 7)").stdout_text
-        assert "12\n" == client.execute("print(double(6))", functions={"double": lambda n: 2 * n}).stdout_text
+@pytest.fixture(scope="session")
+def for_macos(tmp_path_factory):
+    """The wheel for macOS, installed as uv does there, but for what it depends on."""
+    folder, there = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("macos")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    install = [str(Path(sys.executable).with_name("uv")), "pip", "install", "-q", "--no-cache", "--no-deps", "--no-index",
+               "--find-links", str(folder), "--python-platform", "aarch64-apple-darwin", "--python", sys.executable,
+               "--target", str(there), "leeward"]
+    for argv in (build, install):
+        subprocess.run(argv, cwd=ROOT, env={**os.environ, "LEEWARD_PLATFORM": "macosx_11_0_universal2"}, check=True,
+                       capture_output=True, timeout=60)
+    (made,) = folder.iterdir()
+    assert [] == runpy.run_path(str(ROOT / "packaging/audit.py"))["audit"](made)
+    return there
 
 
-def test_live_sandboxes(host):
-    with leeward.Sandbox(socket=host, profile="workdir", metadata={"mine": "1"}) as box:
-        box.files.write("a", b"x" * 3_000_000)
-        assert 3_000_000 == len(box.files.read("a"))
-        assert "hi\n" == box.shell("echo hi").stdout_text
-        process = box.start(["cat"], stdin=None)
-        process.write(b"typed")
-        process.close_stdin()
-        assert b"typed" == process.result().stdout
-        with box.kernel() as kernel:
-            kernel.execute("y = 1")
-            assert "2\n" == kernel.execute("print(y + 1)").stdout_text
-        assert {"mine": "1"} == dict(box.info()["metadata"])
-        assert [box.id] == [row["sandbox"] for row in leeward.Sandbox.list(socket=host)]
-    assert [] == leeward.Sandbox.list(socket=host)
+THE_CASES = "import runpy; runpy.run_module('clients.remote_python', run_name='__main__')"
 
 
-def test_many_calls_of_an_asyncio_client(host):
-    async def main():
-        async with leeward.AsyncClient(host) as client:
-            found = await asyncio.gather(*(client.execute(f"print({number})") for number in range(24)))
-            assert [f"{number}\n" for number in range(24)] == [each.stdout_text for each in found]
-            async with leeward.AsyncSandbox(client=client) as box:
-                assert "a" == (await box.run(["printf", "a"])).stdout_text
-
-    asyncio.run(main())
+def on_another_system(place, code, *words, **more):
+    """The output of a program in Python that sees macOS, with leeward in *place*."""
+    env = environment(**more) | {"PYTHONPATH": f"{place}:{ROOT / 'tests'}"}
+    done = subprocess.run([sys.executable, "-c", f"import kit.other_system\n{code}", *words], env=env, capture_output=True,
+                          text=True, timeout=PATIENCE * len(remote_python.CASES), check=False)
+    assert (0, "") == (done.returncode, done.stderr), done
+    return done.stdout
 
 
-def test_a_port_of_a_sandbox_is_published_on_the_clients_machine(host):
-    publishes(host)
-
-
-def publishes(host):
-    with leeward.Sandbox(socket=host, profile="workdir") as box:
-        box.files.write("f", b"from inside")
-        server = box.start(["python3", "-u", "-m", "http.server", "8000", "--bind", "127.0.0.1"])
-        server.read(PATIENCE)
-        with box.publish(8000) as published, \
-                urllib.request.urlopen(f"http://127.0.0.1:{published.port}/f", timeout=PATIENCE) as answer:
-            assert b"from inside" == answer.read()
-        with box.publish(8001) as published, pytest.raises(OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{published.port}/", timeout=PATIENCE)
-
-
-def test_folders_say_that_they_cannot_be_shown(host, tmp_path):
-    with pytest.raises(leeward.RequestRejected, match="folders of this machine"), \
-            leeward.Sandbox(socket=host, workdir=tmp_path) as box:
-        box.shell("true")
-
-
-def test_folders_are_copied_instead(host, tmp_path):
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "f").write_text("mine")
-    (tmp_path / "one").write_text("1")
-
-    async def main():
-        async with leeward.AsyncSandbox(socket=host, workdir=tmp_path, copy=True) as box:
-            assert "mine1" == (await box.shell("cat sub/f one; echo changed > one")).stdout_text
-
-    with leeward.Sandbox(socket=host, workdir=tmp_path, copy=True,
-                         mounts=[leeward.Mount(tmp_path / "sub", "/tmp/other", copy=True)]) as box:
-        assert "mine" == box.shell("cat /tmp/other/f").stdout_text
-        box.shell("echo made > two")
-        box.files.download("/workspace", tmp_path / "back")
-    asyncio.run(main())
-    assert ["made\n", "1"] == [(tmp_path / "back" / name).read_text() for name in ("two", "one")]
-    assert "1" == (tmp_path / "one").read_text()
-    with pytest.raises(leeward.RequestRejected, match="copy=True needs a workdir"):
-        leeward.Sandbox(socket=host, copy=True)
+@pytest.mark.needs("root")
+def test_the_client_for_python_needs_no_linux(served, for_macos):
+    """Nor the shim: all the cases, the command, and what only a daemon of this machine would do. Once, for every user."""
+    there = {"LEEWARD_HOST": served.url, "LEEWARD_TOKEN": served.token}
+    on_another_system(for_macos, THE_CASES, *remote_python.CASES, **there)
+    command = f"import runpy; runpy.run_path({str(for_macos / 'bin/leeward')!r})"
+    assert "42\n" == on_another_system(for_macos, command, "exec", "print(6 * 7)", **there)
+    box = on_another_system(for_macos, command, "sandbox", "new", **there).strip()
+    assert "kept" == on_another_system(for_macos, command, "sandbox", "attach", box, "--", "printf", "kept", **there)
+    on_another_system(for_macos, command, "sandbox", "kill", box, **there)
+    assert "needs Linux" in on_another_system(
+        for_macos, "import leeward\ntry: leeward.Client().ping()\nexcept leeward.DaemonAway as error: print(error)")
+    assert "for Linux alone" in on_another_system(
+        for_macos, "import leeward\ntry: leeward.WorkdirSandbox\nexcept ImportError as error: print(error)")
 
 
 def test_packages_say_where_they_are_installed(host):
@@ -417,23 +377,37 @@ def test_both_faces_have_the_same_sandboxes(served, host):
 # --- Node -------------------------------------------------------------------------
 
 
-def node(case, host, token, **more):
-    env = environment(LEEWARD_TEST_COMMAND=json.dumps(command()), LEEWARD_HOST=host, LEEWARD_TOKEN=token, **more)
-    done = subprocess.run(["node", ROOT / "tests/clients/remote_node.js", case], env=env, capture_output=True, text=True,
-                          timeout=90, check=False)
+NODE, NODES = ROOT / "tests/clients/remote_node.js", ["jobs", "sandboxes", "ports", "folders", "tokens"]
+
+
+def node(host, token, *words, **more):
+    env = environment(**{"LEEWARD_TEST_COMMAND": json.dumps(command()), "LEEWARD_HOST": host, "LEEWARD_TOKEN": token, **more})
+    done = subprocess.run(["node", *words], env=env, capture_output=True, text=True, timeout=90, check=False)
     assert (0, "") == (done.returncode, done.stdout), done.stdout + done.stderr
 
 
 @pytest.mark.needs("node>=18")
-@pytest.mark.parametrize("case", ["jobs", "sandboxes", "ports", "folders", "tokens"])
+@pytest.mark.parametrize("case", NODES)
 def test_nodes_package(served, case):
-    node(case, served.url, served.token)
+    node(served.url, served.token, NODE, case)
+
+
+@pytest.mark.needs("node>=18", "root")
+def test_nodes_package_needs_no_linux(served, for_macos, tmp_path):
+    """Nor does the command that it runs for ports and folders."""
+    (tmp_path / "macos.js").write_text("Object.defineProperty(process, 'platform', { value: 'darwin' });\n"
+                                       "const { openSync } = require('node:fs');\n"
+                                       "require('node:fs').openSync = (path, flags, ...more) => {\n"
+                                       "  if (typeof flags === 'number' && flags & 0o10000000) throw new Error('O_PATH');\n"
+                                       "  return openSync(path, flags, ...more);\n};\n")
+    program = [sys.executable, "-c", f"import kit.other_system, runpy; runpy.run_path({str(for_macos / 'bin/leeward')!r})"]
+    node(served.url, served.token, "--require", tmp_path / "macos.js", NODE, *NODES,
+         LEEWARD_TEST_COMMAND=json.dumps(program), PYTHONPATH=f"{for_macos}:{ROOT / 'tests'}")
 
 
 @pytest.mark.needs("node>=18", "sshd")
 def test_nodes_package_by_ssh(daemon, ssh):
-    for case in ("jobs", "ports"):
-        node(case, f"{ssh[1]}{daemon.socket}", "", LEEWARD_SSH=ssh[0])
+    node(f"{ssh[1]}{daemon.socket}", "", NODE, "jobs", "ports", LEEWARD_SSH=ssh[0])
 
 
 #: Of the package's own tests those about this machine's folders and packages, which another machine can't show.
@@ -461,8 +435,11 @@ def test_the_packages_own_tests_from_another_network(daemon, ssh, file, local):
 
 
 @pytest.fixture(scope="module")
-def ssh(far, tmp_path_factory):
-    """An sshd of this user's, which lets a key of its own in; gives what LEEWARD_SSH has to be, and the URL."""
+def ssh(far, daemon, tmp_path_factory):
+    """
+    An sshd of this user's, which lets a key of its own in, and names the daemon's socket; gives what LEEWARD_SSH has to be,
+    and the URL.
+    """
     folder = tmp_path_factory.mktemp("ssh")
     for name in ("host", "own"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True, timeout=30)
@@ -470,7 +447,8 @@ def ssh(far, tmp_path_factory):
         port = taken.getsockname()[1]
     address = far.address if far else "127.0.0.1"
     (folder / "sshd").write_text(f"Port {port}\nListenAddress {address}\nHostKey {folder}/host\nUsePAM no\nStrictModes no\n"
-                                 f"AuthorizedKeysFile {folder}/own.pub\nPidFile none\nPermitRootLogin yes\n")
+                                 f"SetEnv LEEWARD_SOCKET={daemon.socket}\nAuthorizedKeysFile {folder}/own.pub\n"
+                                 "PidFile none\nPermitRootLogin yes\n")
     key = (folder / "host.pub").read_text()
     (folder / "known").write_text(f"[{address}]:{port} {key}")
     (folder / "config").write_text(f"IdentityFile {folder}/own\nUserKnownHostsFile {folder}/known\nBatchMode yes\n"
@@ -502,11 +480,17 @@ def test_ssh_forwards_the_daemons_socket(daemon, ssh, monkeypatch):
         assert "a" == box.shell("printf a").stdout_text
 
 
+@pytest.mark.needs("sshd", "root")
+def test_ssh_needs_no_linux_at_the_clients_end(daemon, ssh, for_macos):
+    on_another_system(for_macos, THE_CASES, "jobs", "ports", "folders", LEEWARD_HOST=f"{ssh[1]}{daemon.socket}",
+                      LEEWARD_SSH=ssh[0])
+
+
 @pytest.mark.needs("sshd")
 def test_ports_come_by_ssh(daemon, ssh, monkeypatch):
     monkeypatch.setenv("LEEWARD_SSH", ssh[0])
     where = f"{ssh[1]}{daemon.socket}"
-    publishes(where)
+    remote_python.ports(RemoteHost(where))
     with leeward.Sandbox(socket=where, profile="workdir") as box:
         echo = ("import socket\nwith socket.create_server(('127.0.0.1', 8000)) as made:\n    print('ready', flush=True)\n"
                 "    got, _ = made.accept()\n    data = b''\n    while piece := got.recv(65536):\n        data += piece\n"
@@ -541,12 +525,12 @@ def test_ssh_finds_the_socket_that_clients_there_would_take(daemon, ssh, tmp_pat
     """By a command of its own, so that nothing of ssh is left when it has ended."""
     folder = tmp_path_factory.mktemp("t")
     env = environment(LEEWARD_SSH=ssh[0], LEEWARD_HOST=ssh[1], TMPDIR=str(folder))
+    done = subprocess.run(command("exec", "print(1)"), env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (0, "1\n") == (done.returncode, done.stdout), done.stderr
+    env["LEEWARD_HOST"] += f"{daemon.socket}.none"
     done = subprocess.run(command("ping"), env=env, capture_output=True, text=True, timeout=60, check=False)
     assert 0 != done.returncode
     assert "no daemon answers at ssh://" in done.stderr
-    env["LEEWARD_HOST"] += str(daemon.socket)
-    done = subprocess.run(command("exec", "print(1)"), env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert (0, "1\n") == (done.returncode, done.stdout), done.stderr
     assert [] == list(folder.iterdir())
 
 

@@ -57,7 +57,7 @@ ONCE = () if os.environ.get("LEEWARD_LONG") else (
 #: A variable with files, and folders of files, that he has as well, when another lane has them as root.
 ALSO = "LEEWARD_TESTS_ALSO"
 
-#: A variable with the turn of a whole run, one of TURNS: he has a third of the attacks in each, and a part of the other files.
+#: A variable with the turn of a whole run, one of TURNS: he has a third of the attacks in each, and a part of other files.
 TURN, TURNS = "LEEWARD_TESTS_TURN", 12
 
 #: The folders of the tests that are his, and in how many parts.

@@ -6,8 +6,8 @@ Runs in:   a developer's shell, as `PYTHONPATH=tests python -m kit.lanes [COMMAN
 Tests of a daemon mostly wait for it, so one process leaves most of a processor idle. What computes, compiles, boots or
 runs whole programs, and has no bound on the time of a job, is the second lane. The third begins with the attacks. The
 first lane has everything else; a file that is new is there. Beside the first lane root starts a run of its files and the
-third's by an ordinary user, and beside the second one of its own (kit/beside.py). Each commit has a third of the attacks and a
-twelfth of the other files in turn, and with LEEWARD_LONG=1 all.
+third's by an ordinary user, and beside the second one of its own (kit/beside.py). Each commit has a third of the attacks
+and a twelfth of the other files in turn, and with LEEWARD_LONG=1 all.
 
 What needs no more than .venv has runs while COMMAND still does, and is shown at once; the first lane is shown when that
 is over, and then the others.

@@ -41,7 +41,7 @@ def test_the_ordinary_user_has_every_file_of_one_lane_or_the_other(monkeypatch: 
     assert one == [*(name for name in one if "integration" in name), *(name for name in one if "escapes" in name)]
 
 
-def test_the_turns_of_a_whole_run_have_every_file_once_and_a_third_of_the_attacks_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_turns_of_a_whole_run_have_every_file_once_and_a_third_of_the_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
     every = [*ROOT.glob("tests/escapes/test_*.py"), *ROOT.glob("tests/integration/test_*.py")]
     monkeypatch.delenv(TURN, raising=False)
     whole = his(every)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from leeward.apps.fleet.carrier import MOST, MOST_BYTES, Call
 from leeward.apps.fleet.node_client import NodeClient
 from leeward.base.closing import on_failure
-from leeward.client.arena import SEALS
+from leeward.client.arena import new_file, seal
 from leeward.client.conversation import answered
 from leeward.client.options import requirements_of
 from leeward.client.slots import bulk
@@ -236,10 +235,10 @@ class _FarConnection:
 
 def _memory_file(content: bytes) -> int:
     """A sealed memory file with *content*, as the daemon makes them. The caller owns the descriptor."""
-    fd = os.memfd_create("leeward-far", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd = new_file(0)
     with on_failure(os.close, fd):
         written = 0
         while written < len(content):
             written += os.write(fd, memoryview(content)[written:])
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        seal(fd)
     return fd

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from leeward.apps.images.unpacking import OPAQUE
 from leeward.base.closing import on_failure
-from leeward.client.changes import digest_of
-from leeward.client.host_paths import beneath
+from leeward.client.changes import beneath, digest_of
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW
 

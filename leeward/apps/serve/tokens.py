@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from leeward.base.closing import OwnedFd
+from leeward.base.user_folders import home_folder
 from leeward.base.whole_files import write_whole
 from leeward.errors import BadRequest, quoted
 from leeward.spec.sizes import parse_size
@@ -90,7 +91,7 @@ def shared(quota: TenantQuota, servers: int) -> TenantQuota:
 
 
 def default_path() -> str:
-    return os.environ.get("LEEWARD_SERVE_TOKENS") or os.path.join(os.path.expanduser("~"), DEFAULT)
+    return os.environ.get("LEEWARD_SERVE_TOKENS") or os.path.join(home_folder(os.environ), DEFAULT)
 
 
 def _digest(token: str) -> str:

@@ -101,6 +101,13 @@ class BranchTurn(Turn):
         return [wire.BRANCH_FRAME]
 
 
+class AheadTurn(Turn):
+    """The same, before a client asks for it."""
+
+    def _frame(self) -> Sequence[bytes | memoryview]:
+        return [wire.BRANCH_AHEAD_FRAME]
+
+
 class TakeTurn(Turn):
     """The request for a snapshot: run/dumping.py."""
 

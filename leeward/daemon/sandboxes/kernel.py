@@ -2,7 +2,8 @@
 A Python interpreter with state in a live sandbox: requests one after the other, in the order in which they came.
 
 Theory of operation. A kernel is a process of the sandbox with a lease of its own (`run/lease.py`); both end together.
-Its requests wait here while the process starts, and while another runs. When the process is lost, for whatever reason,
+Its requests wait here while the process starts, and while another runs. After two branches of one state in a row it forks
+the next one *ahead*, which waits for its request; any other request ends it. When the process is lost, for whatever reason,
 the state is lost: waiting requests are refused, and so is every later request until a reset.
 """
 
@@ -17,11 +18,11 @@ from typing import Any
 from leeward.base.protocols import Protocol
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.fast_path import ReplyAddress
-from leeward.daemon.loop.reactor import JobStart, Ran
+from leeward.daemon.loop.reactor import JobStart, Ran, Timer
 from leeward.daemon.run.branches import KernelBranch
 from leeward.daemon.run.dumping import Dump
 from leeward.daemon.run.execution import Execution
-from leeward.daemon.run.lease import BranchTurn, Lease, TakeTurn, Turn
+from leeward.daemon.run.lease import AheadTurn, BranchTurn, Lease, TakeTurn, Turn
 from leeward.daemon.run.loading import why_not
 from leeward.daemon.run.report import Report
 from leeward.daemon.run.runner_states import after
@@ -114,14 +115,42 @@ class KernelRequest:
 
 
 class Forking:
-    """The process of a branch, from the request for it on: at first a request that waits for the kernel to fork."""
+    """
+    The process of a branch, from the request for it on: at first a request that waits for the kernel to fork. Without
+    *opened* it waits for `give`, for as long as *timer* runs.
+    """
 
-    def __init__(self, lost: Callable[[str], None]) -> None:
+    def __init__(self, opened: Callable[[Lease], None] | None, lost: Callable[[str], None],
+                 then: Callable[[], object] = nothing) -> None:
+        self._opened, self._then = opened, then
         self._lost: Callable[[str], None] | None = lost
+        self._lease: Lease | None = None
+        self.timer: Timer | None = None
         self.request: KernelRequest | None = None
         self.process: KernelBranch | None = None
 
+    def opened(self, lease: Lease) -> None:
+        if self._opened is None:
+            self._lease = lease
+        else:
+            self._opened(lease)
+
+    def give(self, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> bool:
+        """Set the callbacks of one that was made without, and call *opened* at once. False if it isn't there."""
+        if self._lease is None or self._lease.ending or self.process is None or not self.process.waits():
+            return False
+        self._no_timer()
+        self._lost = lost
+        opened(self._lease)
+        return True
+
+    def _no_timer(self) -> None:
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            timer.cancel()
+
     def lost(self, why: str) -> None:
+        self._no_timer()
         lost, self._lost = self._lost, None
         if lost is not None:
             lost(why)
@@ -131,12 +160,11 @@ class Forking:
         why = why_not(report)
         why = why and f"its kernel can't fork: {why}"
         report.close()
-        if self.process is not None:
-            self.process.forked(why)
-        elif why:
-            self.lost(why)
+        in_any_case(*([partial(self.process.forked, why)] if self.process is not None else
+                      [partial(self.lost, why)] if why else []), self._then)
 
     def kill(self) -> None:
+        self._no_timer()
         self._lost = None
         if self.process is not None:
             self.process.kill()
@@ -178,6 +206,10 @@ class LiveKernel:
         self._why = ""
         self._turn = 0  # callbacks of earlier processes are ignored
         self._rolling: Rolling | None = None
+        self._ahead: Forking | None = None
+        self._row = 0  # branches since the last other request
+        #: Whether a branch is likely to be followed by one of the same state.
+        self.repeats = False
         self._told: Callable[[str], None] = nothing
         if lost:
             self.stage, self._why = KernelStage.LOST, lost
@@ -208,7 +240,7 @@ class LiveKernel:
         self.stage = after("kernel", KERNEL, self.stage, Change.LOST)
         self._why = why
         self._lease = self._process = None
-        in_any_case(partial(self._tell, why), self._drop_rolling, self._refuse_all)
+        in_any_case(partial(self._tell, why), self._drop_rolling, self.drop_ahead, self._refuse_all)
 
     def _drop_rolling(self) -> None:
         rolling, self._rolling = self._rolling, None
@@ -232,6 +264,7 @@ class LiveKernel:
 
     def run(self, job: Job, done: Done) -> KernelRequest:
         """Queue *job*; *done* is called once, perhaps at once. SessionOver without a process, Busy if too many wait."""
+        self.drop_ahead()
         request = self._new(job, done)
         self._pump()
         return request
@@ -247,31 +280,77 @@ class LiveKernel:
             self._lease.keep()  # else the fast path would send the next job of its connection before this one
         return request
 
-    def fork(self, job: Job, fork: Fork, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Forking:
+    def fork(self, job: Job, fork: Fork, opened: Callable[[Lease], None], lost: Callable[[str], None],
+             then: Callable[[], object] = nothing) -> Forking:
         """
         Queue, as *job*, the fork of a branch, with the state that this kernel has then. *fork* makes its process,
-        *opened* and *lost* are as in `Start`. Raises as `run`.
+        *opened* and *lost* are as in `Start`; *then* is called when the kernel is done with it. Raises as `run`.
         """
-        forking = Forking(lost)
+        self._row += 1
+        self.repeats = self.repeats or self._row > 1
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            if not self._waiting and self._running is None and ahead.give(opened, lost):
+                then()
+                return ahead
+            ahead.kill()
+        forking = Forking(opened, lost, then)
+        self._ask_to_fork(job, fork, forking, BranchTurn)
+        return forking
+
+    def _ask_to_fork(self, job: Job, fork: Fork, forking: Forking, kind: type[Turn]) -> None:
         request = self._new(job, forking.answered)
         forking.request = request
 
         def begins(lease: Lease) -> None:
             try:
                 process = self._process
-                forking.process = fork(process.process if isinstance(process, Forking) else process, opened,
+                forking.process = fork(process.process if isinstance(process, Forking) else process, forking.opened,
                                        forking.lost)
             except LeewardError as error:
                 forking.lost(str(error))
                 raise
-            lease.ask(request, BranchTurn)
+            lease.ask(request, kind)
 
         request.begins = begins
         self._pump()
-        return forking
+
+    def fork_ahead(self, job: Job, fork: Fork, timer: Callable[[Callable[[], None]], Timer],
+                   may: Callable[[], bool]) -> None:
+        """Fork the next branch now, and keep it until what *timer* returns is over, if one is likely to be wanted."""
+        if not self.repeats or not self._row or self._ahead is not None or not may():
+            return
+        if self.stage is not KernelStage.READY or not self.rests:
+            return
+
+        def over(_why: str) -> None:
+            self.repeats = False
+            self._ahead = None if self._ahead is ahead else self._ahead
+
+        ahead = self._ahead = Forking(None, over)
+        ahead.timer = timer(partial(self.drop_ahead, ahead))
+        try:
+            self._ask_to_fork(job, fork, ahead, AheadTurn)
+        except LeewardError as error:
+            ahead.lost(str(error))
+
+    def drop_ahead(self, only: Forking | None = None) -> None:
+        """End the branch that waits for its request: the kernel has another one, or the time of *only* that is over."""
+        ahead = self._ahead
+        if only is None:
+            self.repeats = self.repeats and (self._row > 1 or ahead is None)
+            self._row = 0
+        if ahead is not None and only in (None, ahead):
+            self._ahead = None
+            ahead.kill()
+
+    def _is_ahead(self, request: KernelRequest | None) -> bool:
+        return request is not None and self._ahead is not None and request is self._ahead.request
 
     def snapshot(self, job: Job, dump: Dump) -> None:
         """Queue, as *job*, a snapshot of the state that the kernel has then, which *dump* takes. Raises as `run`."""
+        self.drop_ahead()
+
         def answered(report: Report) -> None:
             why = why_not(report)
             report.close()
@@ -295,6 +374,7 @@ class LiveKernel:
         if self.stage is KernelStage.LOST:
             self.wake(start, told)
             return
+        self.drop_ahead()
 
         def answered(report: Report) -> None:
             why = why_not(report)
@@ -318,7 +398,8 @@ class LiveKernel:
     @property
     def rests(self) -> bool:
         """Whether nothing runs and nothing waits; also of one that is lost."""
-        return self.stage in (KernelStage.READY, KernelStage.LOST) and self._running is None and not self._waiting
+        return self.stage in (KernelStage.READY, KernelStage.LOST) and not self._waiting and (
+            self._running is None or self._is_ahead(self._running))
 
     def sleep(self) -> None:
         """End the process of a kernel that rests; `wake` gives it another one."""
@@ -373,13 +454,14 @@ class LiveKernel:
 
     def offer(self, limits: Limits, client: ReplyAddress, shows: bool) -> None:
         """Let the fast path have the next request of *client*, if it is code alone; see Lease.offer."""
-        if self._lease is not None and self._running is None and not self._waiting:
+        if self._lease is not None and self._running is None and not self._waiting and self._ahead is None:
             self._lease.offer(limits, client, shows=shows)
 
     def job_started(self, job: Job, done: Done, start: JobStart) -> KernelRequest:
         """Record that the fast path has sent *job* to the process."""
         if self._lease is None or self._running is not None:
             raise Bug("a job was sent to a kernel that has no process, or has one already")
+        self.drop_ahead()
         request = self._running = KernelRequest(self, job, done)
         self._lease.job_started(request, start)
         return request
@@ -388,6 +470,7 @@ class LiveKernel:
         """Record that the fast path has sent a job to the process, and answered it."""
         if self._lease is None or self._running is not None:
             raise Bug("a job was run by a kernel that has no process, or another job")
+        self.drop_ahead()
         self._lease.ran(ran)
 
     # --------------------------------------------------------------------------
@@ -411,7 +494,8 @@ class LiveKernel:
 
     def interrupt(self) -> bool:
         """Raise KeyboardInterrupt in the running request. Returns whether there is one."""
-        return self._running is not None and self._lease is not None and self._lease.interrupt()
+        return not self._is_ahead(self._running) and self._running is not None and (
+            self._lease is not None and self._lease.interrupt())
 
     def reset(self) -> None:
         """Start a new process; all requests are refused. LeewardError if none can be started, and the state is lost."""
@@ -433,7 +517,7 @@ class LiveKernel:
         self._turn += 1
         lease, self._lease = self._lease, None
         process, self._process = self._process, None
-        in_any_case(partial(self._tell, why), self._drop_rolling, self._refuse_all,
+        in_any_case(partial(self._tell, why), self._drop_rolling, self.drop_ahead, self._refuse_all,
                     *([partial(lease.end, why)] if lease is not None else []),
                     *([process.kill] if process is not None else []))
 

@@ -21,6 +21,7 @@ from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import JobStart, Ran, Reactor
 from leeward.daemon.run.execution import Execution
+from leeward.daemon.run.live_runner import MOST_PROCESSES
 from leeward.daemon.run.report import SHORT_OUTPUT, Report
 from leeward.daemon.run.runner_states import after
 from leeward.daemon.sandboxes.file_process import LiveFiles
@@ -39,6 +40,7 @@ from leeward.spec.pool_key import PoolKey
 if TYPE_CHECKING:
     from leeward.daemon.pool.sessions import Cancellable
     from leeward.daemon.run.beside import Interpreter
+    from leeward.daemon.run.branches import KernelBranch
     from leeward.daemon.run.dumping import Dump, KernelState
     from leeward.daemon.run.launch import Exit
     from leeward.daemon.run.lease import Lease
@@ -56,6 +58,8 @@ MOST_CONNECTING = 16
 
 #: Seconds between two requests to run code in a fresh interpreter, after which one waits for the third.
 AGAIN_S = 2.0
+#: Seconds after the request for a branch until the next one is forked ahead, and for which that waits.
+QUIET_S, AHEAD_S = 0.002, 1.0
 #: Seconds that a walk of what it has written to its root may take.
 WEIGH_S = 60.0
 
@@ -378,8 +382,19 @@ class LiveSandbox:
             if begun:
                 return self._here().kernel(limits, opened, lost)
             begun = True
-            return of.fork(Job(code=b"", limits=limits),
-                           lambda process, *how: self._here().branch(process, limits, *how), opened, lost)
+            return of.fork(Job(code=b"", limits=limits), fork, opened, lost, then)
+
+        def fork(process: Any, *how: Any) -> KernelBranch:
+            return self._here().branch(process, limits, *how)
+
+        def may() -> bool:
+            return (self._place is not None and not self.held and self.state is State.OPEN
+                    and 2 * self.present < MOST_PROCESSES)
+
+        def then() -> None:
+            if of.repeats and has_room(limits, *ROOM_INTERPRETER):
+                self._reactor.after(QUIET_S, partial(of.fork_ahead, Job(code=b"", limits=limits), fork,
+                                                     partial(self._reactor.after, AHEAD_S), may))
 
         return self._add_kernel(start)
 

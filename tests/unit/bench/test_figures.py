@@ -24,7 +24,8 @@ def test_a_figure_meets_its_target(value, target, at_most, met):
 
 def test_the_text_says_value_target_and_verdict():
     rows = [Row("good", 1.25, "x", 1.5, measured=[times("us", [[0.001, 0.002], [0.003]], 0.005)], note="a remark"),
-            Row("bad", 0.3, "x", 0.6, at_most=False), missing("absent", 2, "no bwrap on the PATH")]
+            Row("bad", 0.3, "x", 0.6, at_most=False, floor=0.7), Row("held", 0.3, "x", 0.6, at_most=False, floor=0.5),
+            missing("absent", 2, "no bwrap on the PATH")]
     found = {"leeward": "1", "date": "today", "noise": {"steal": 0.01, "others": 0.2, "noisy": True},
              "machine": {"kernel": "6", "arch": "x86_64", "processors": 2, "python": "3.11", "root": True},
              "figures": [{"group": "g", **row.as_object()} for row in rows]}
@@ -33,6 +34,7 @@ def test_the_text_says_value_target_and_verdict():
 
     assert "good: 1.25 x, wanted at most 1.5: met" in said
     assert "bad: 0.3 x, wanted at least 0.6: NOT MET" in said
+    assert "held: 0.3 x, wanted at least 0.6: bound by a floor of 0.5, 0.60 x of it" in said
     assert "absent: -, wanted at most 2: not measured" in said
     assert "not measured: no bwrap on the PATH" in said
     assert "p50 2 ms  p90 3 ms  p99 3 ms  n 3" in said

@@ -18,6 +18,7 @@ def test_top_shows_totals_and_sandboxes() -> None:
     lines = table(now(1.0, a=0.5))
 
     assert ["workers  2 total, 1 idle", "jobs     5 done", "degraded cgroup", ""] == lines[:4]
+    assert 80 > lines[4].index("METADATA") == lines[5].index("run=7")
     assert ["a", "12s", "0s", "2", "5120KiB", "256MiB", "-", "0.50s", "run=7"] == lines[5].split()
 
 

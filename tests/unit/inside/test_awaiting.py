@@ -187,7 +187,8 @@ def test_an_interrupt_is_raised_where_the_cell_computes(cells: Cells, interrupts
 
 def test_a_task_that_keeps_the_loop_is_interrupted_by_the_nudge(cells: Cells, interrupts: program.Interrupts) -> None:
     cells("import os, signal\nother = 7\nasync def keep():\n    os.kill(os.getpid(), signal.SIGINT)\n"
-          "    for _ in range(2): os.kill(os.getpid(), signal.SIGURG)\n    while True: pass\nasync def wait(): await asyncio.sleep(100)")
+          "    for _ in range(2): os.kill(os.getpid(), signal.SIGURG)\n    while True: pass\n"
+          "async def wait(): await asyncio.sleep(100)")
 
     with pytest.raises(KeyboardInterrupt):
         cells("waits = asyncio.create_task(wait())\nkeeps = asyncio.create_task(keep())\nawait asyncio.sleep(100)")

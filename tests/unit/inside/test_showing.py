@@ -65,6 +65,9 @@ def test_the_value_is_the_last_expressions(code: str, value: str | None) -> None
     "print('x')\n", "a + 1", "(b := a)", "b := a", "a, 2", "*a, 2", "await a", "[x async for x in a]", "lambda: 0", "-1",
     "a == 1", "a = 1", "a += 1", "a;", "import os", "pass", "f(", "f(x for x in a, 1)", "a = !ls", "1 is 1",
     "'a'", "b = 1if a else 2", "print('\\d')", "a # b", "yield a", "'\xe4'", "(1)(2)",
+    "a = await b", "if a: a", "for a in b: a; a", "del a; a", "a = 1;", "pass ; 'a'", "a = '\\d'", "assert (1, 2)",
+    "a = 1if b else 2", "from __future__ import annotations", "a = 1  # b", "raise (", "return 1", "with a: await b",
+    "try: a", "match = a == b",
 ])
 def test_a_line_is_compiled_alone_as_with_a_tree(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled() -> tuple[object, list[str]]:
@@ -77,7 +80,8 @@ def test_a_line_is_compiled_alone_as_with_a_tree(line: str, monkeypatch: pytest.
         return (last.co_code, last.co_flags, last.co_names, [*last.co_positions()]), [str(each.message) for each in warned]
 
     alone = compiled()
-    monkeypatch.setattr(showing, "_LINE", re.compile(rb"(?!)"))
+    for short_cut in ("_LINE", "_STATEMENT"):
+        monkeypatch.setattr(showing, short_cut, re.compile(rb"(?!)"))
 
     assert compiled() == alone
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -141,18 +141,19 @@ async def ask(call: WebCall) -> Row:
 
 
 @route("POST", "/api/requests/{id:int}/approve", "Approve.", DECISION)
-async def approve(call: WebCall, **said: Any) -> Row:
-    return await _decided(call, True, said)
+async def approve(call: WebCall, always: bool, everywhere: bool, profile: str | None, hunks: list[int] | None,
+                  digest: str | None) -> Row:
+    return resolution_row(await decide_one(
+        call.parts, call.id, True, call.operator.by, always=always, everywhere=everywhere, profile=profile, hunks=hunks,
+        digest=digest, in_browser=call.in_browser))
 
 
 @route("POST", "/api/requests/{id:int}/deny", "Deny.", DECISION)
-async def deny(call: WebCall, **said: Any) -> Row:
-    return await _decided(call, False, said)
-
-
-async def _decided(call: WebCall, approved: bool, said: Mapping[str, Any]) -> Row:
-    return resolution_row(await decide_one(call.parts, call.id, approved, call.operator.by, in_browser=call.in_browser,
-                                           **said))
+async def deny(call: WebCall, always: bool, everywhere: bool, profile: str | None, hunks: list[int] | None,
+               digest: str | None) -> Row:
+    return resolution_row(await decide_one(
+        call.parts, call.id, False, call.operator.by, always=always, everywhere=everywhere, profile=profile, hunks=hunks,
+        digest=digest, in_browser=call.in_browser))
 
 
 async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, always: bool = False,

@@ -22,7 +22,7 @@ const DIFF_MS = 90000;
 const CLOSE_MS = 10000;
 /** What pip may take, and some more. */
 const INSTALL_MS = 660000;
-const O_PATH = 0o10000000;
+const O_PATH = 0o10000000, LINUX = process.platform === 'linux';
 
 /** The program: `named`, else LEEWARD_COMMAND, else `leeward` in PATH. Several words are a program and its arguments. */
 function commandOf(named) {
@@ -82,11 +82,11 @@ function openAll(mounts) {
     for (const { source, target, writable = false, overlay = false, compare = false, copy = false } of mounts) {
       let fd;
       try {
-        fd = fs.openSync(source, O_PATH);
+        fd = fs.openSync(source, LINUX ? O_PATH : 'r');
       } catch (error) {
         throw new errors.RequestRejected(`mount ${JSON.stringify(String(source))}: ${error.code || error.message}`);
       }
-      found.push({ fd, target, writable: Boolean(writable), overlay: Boolean(overlay), compare: Boolean(compare), copy: Boolean(copy) });
+      found.push({ fd, source: path.resolve(String(source)), target, writable: Boolean(writable), overlay: Boolean(overlay), compare: Boolean(compare), copy: Boolean(copy) });
     }
     return found;
   } catch (error) {
@@ -95,8 +95,8 @@ function openAll(mounts) {
   }
 }
 
-/** The child has them as descriptors from 3 on. */
-const mountRows = (folders) => folders.map(({ fd, ...more }, at) => ({ source: `/proc/self/fd/${3 + at}`, ...more }));
+/** The child has them as descriptors from 3 on; on other systems than Linux, where all are copied, it opens them itself. */
+const mountRows = (folders) => folders.map(({ fd, source, ...more }, at) => ({ source: LINUX ? `/proc/self/fd/${3 + at}` : source, ...more }));
 
 const socketOption = (socket) => (socket ? ['--socket', isHost(socket) ? String(socket) : path.resolve(String(socket))] : []);
 /** The variables of a child: other users can read arguments. */

@@ -9,7 +9,7 @@ import pytest
 
 from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import JobStart, Ran
-from leeward.daemon.run.lease import TakeTurn, Turn
+from leeward.daemon.run.lease import AheadTurn, BranchTurn, TakeTurn, Turn
 from leeward.daemon.run.report import Report
 from leeward.daemon.sandboxes.kernel import MOST_WAITING, KernelRequest, KernelStage, LiveKernel
 from leeward.errors import Bug, Busy, LeewardError, SessionOver
@@ -65,7 +65,7 @@ class Process:
     """What starts kernels, and the last one that it started."""
 
     def __init__(self) -> None:
-        self.fails = False
+        self.fails = self.stopped = False
         self.killed = 0
         self.refusals: list[str] = []
 
@@ -78,8 +78,26 @@ class Process:
     def kill(self) -> None:
         self.killed += 1
 
+    def waits(self) -> bool:
+        return not self.stopped
+
     def forked(self, refused: str) -> None:
         self.refusals.append(refused)
+
+
+class Clock:
+    """Makes timers, and is each of them."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+        self.cancelled = 0
+
+    def after(self, call: Callable[[], None]) -> Clock:
+        self.calls.append(call)
+        return self
+
+    def cancel(self) -> None:
+        self.cancelled += 1
 
 
 def answers(kernel: LiveKernel, count: int) -> list[list[Report]]:
@@ -262,6 +280,59 @@ def test_a_branch_given_up_leaves_its_kernel_alone() -> None:
     lease.jobs[-1][1](GOOD)
     assert not why
     assert KernelStage.READY is kernel.stage
+
+
+@pytest.mark.parametrize("how", ["given", "job", "snapshot", "fast path", "refused", "stopped", "time", "closed", "busy"])
+def test_the_branch_after_two_is_forked_ahead(how: str) -> None:
+    """It is given to the next request if the kernel had no other meanwhile, and ended otherwise."""
+    process, lease, branch, timer = Process(), Lease(), Process(), Clock()
+    kernel = LiveKernel(process)
+    process.opened(lease)
+    opened: list[Lease] = []
+    why: list[str] = []
+
+    def fork() -> object:
+        return kernel.fork(Job(code=b""), lambda _, *how: branch(*how), opened.append, why.append)
+
+    def ahead() -> None:
+        kernel.fork_ahead(Job(code=b""), lambda _, *how: branch(*how), timer.after, lambda: True)
+
+    for _ in range(2):
+        ahead()
+        fork()
+        lease.jobs[-1][1](GOOD)
+    ahead()
+    ahead()
+    assert [BranchTurn, BranchTurn, AheadTurn] == lease.asked
+    assert (kernel.rests, kernel.interrupt(), len(timer.calls)) == (True, False, 1)
+    if "busy" == how:
+        fork()
+        assert (1, 1) == (branch.killed, timer.cancelled)
+        lease.jobs[2][1](GOOD)
+        assert 4 == len(lease.asked)
+        return
+    lease.jobs[-1][1](LATE if "refused" == how else GOOD)
+    if "refused" == how:
+        branch.lost(branch.refusals[-1])
+        ahead()
+        assert 3 == len(lease.asked)
+        return
+    waiting = Lease()
+    branch.opened(waiting)
+    kernel.offer(Limits(), ADDRESS, True)
+    assert not lease.offers
+    branch.stopped = "stopped" == how
+    if how in ("given", "stopped"):
+        fork()
+        assert ([waiting] == opened, branch.stopped, 1) == ("given" == how, branch.killed == 1, timer.cancelled)
+        branch.lost("it was ended")
+        assert ["it was ended"] == why
+        return
+    {"job": lambda: answers(kernel, 1), "snapshot": lambda: kernel.snapshot(Job(code=b""), Dump()), "closed": kernel.close,
+     "fast path": lambda: kernel.job_started(Job(code=b""), lambda _: None, START), "time": lambda: timer.calls[-1]()}[how]()
+    assert 1 == branch.killed
+    ahead()
+    assert 3 == len(lease.asked) - ("snapshot" == how) - ("time" == how)
 
 
 START = JobStart(7, b"x", 1, 5, 0.0, 0)
