@@ -23,8 +23,8 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 import sysconfig
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
