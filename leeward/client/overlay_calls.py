@@ -45,7 +45,7 @@ class OverlayCalls:
         return Overlay(self, target)  # type: ignore[arg-type]  # it is a Sandbox
 
     def _with_states(self, target: str) -> UpperLayer:
-        from leeward.client.overlay import with_states
+        from leeward.client.overlay import with_states  # as `_overlay`
 
         return with_states(self, target)  # type: ignore[arg-type]  # as `_overlay`
 

@@ -347,9 +347,13 @@ def _fork(ends: Sequence[int], places: Sequence[int], word: bytes) -> int:
     try:
         between = os.fork()
         if between:
-            if os.waitpid(between, 0)[1]:
+            os.close(told)
+            told = -1
+            with contextlib.suppress(ChildProcessError):  # code here ignores SIGCHLD, or reaps all children
+                os.waitpid(between, 0)
+            if not (made := os.read(number, 32)):
                 raise OSError("a second fork failed")
-            return int(os.read(number, 32))
+            return int(made)
         _go_on_without_parent(told)
         os.close(open_gate)
         os.read(gate, 1)

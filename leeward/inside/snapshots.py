@@ -191,6 +191,13 @@ def _can_be_opened(path: str, about: os.stat_result) -> bool:
         return False
 
 
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError as error:
+        raise CantTake("its working folder was removed") from error
+
+
 def _packages() -> dict[str, str]:
     """The packages beside the standard library that are imported, each with its version, "" if it doesn't tell."""
     found = {}
@@ -233,7 +240,7 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
         _check()
         found = [(file, leads) for file, leads in _descriptors(kept) if file.number not in (*ours, *theirs)]
         numbers = getattr(sys.modules.get("random"), "getstate", None)  # a job may have a module of that name
-        taken = Taken([file for file, _ in found], os.getcwd(), None if numbers is None else numbers())
+        taken = Taken([file for file, _ in found], _folder(), None if numbers is None else numbers())
         lost = [f"descriptor {file.number}: {leads:.200}" for file, leads in found if not file.path]
         lost += [f"child {each}, which has ended" for each in _named(ended=True)]
         scratch = os.stat(_SCRATCH).st_dev
@@ -247,7 +254,8 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
     try:
         _close((gate_read, number_write))
         number = os.read(number_read, _NUMBER.size)
-        os.waitpid(middle, 0)
+        with contextlib.suppress(ChildProcessError):  # code here ignores SIGCHLD, or reaps all children
+            os.waitpid(middle, 0)
         if not number:
             raise CantTake("a second fork failed")
         leave(*_NUMBER.unpack(number))

@@ -17,6 +17,7 @@ import pytest
 import leeward
 from kit import egress, packages
 from kit.agents import AgentHome
+from kit.features import SLOWER
 from kit.images import file, folder, imported, layer, link, oci, of_busybox, of_debian
 from kit.live_daemon import LiveDaemon
 from leeward import Mount
@@ -27,9 +28,11 @@ from leeward.spec.paths import USER_FILE
 
 pytestmark = pytest.mark.needs("user-namespaces", "images", "usr-busybox")
 
-CONFIG = """\
+CONFIG = f"""\
 pool_size = 1
-images_folder = "{store}"
+images_folder = "{{store}}"
+[limits]
+time = {10 * SLOWER}
 [profiles.owned]
 owners = true
 [profiles.agents]
@@ -96,7 +99,7 @@ def test_the_whole_root_can_be_written(box: Opens, place: tuple[LiveDaemon, Imag
     done = first.shell("mkdir /app /testbed && mv /srv /srv2 && touch /usr/x && rm -r /usr/share/doc && ln /etc/passwd /p"
                        " && echo new > /etc/motd && mv /bin/vi /home/vi && ls -d /srv2 /app /p && ls /usr")
 
-    assert (0, "") == (done.exit_code, done.stderr_text)
+    assert (0, "", None) == (done.exit_code, done.stderr_text, done.limit)
     assert "/app\n/p\n/srv2\nshare\nx\n" == done.stdout_text
     assert "manual" == box(image="busybox").shell("ls /usr/share/doc; ls -d /app /srv2").stdout_text.strip()
     [digest] = place[1].image("busybox").layers
@@ -252,7 +255,7 @@ def test_forks_have_what_was_changed_of_the_root(box: Opens, place: tuple[LiveDa
         touch -d @1000000000 /a/b /bin/vi; truncate -s 1M /hole; echo shm > /dev/shm/s; echo mine > /etc/hosts
         rm /host/it/file; echo own > /host/it/new; chmod 700 /host
         mkfifo -m 600 /p; chmod 500 /a; rm -r /srv; : > /srv; mkdir -p /tmp/t /workspace/w; echo all > /all""")
-    assert (0, "") == (made.exit_code, made.stderr_text)
+    assert (0, "", None) == (made.exit_code, made.stderr_text, made.limit)
     look = """
         cd /; find . -xdev -exec stat -c '%n %f %s %h %Y' {} + | sort | grep -v -E '^(.|./proc|./dev|./sys) '
         ls -l /host /host/it; cat /host/one /host/it/new
@@ -287,7 +290,7 @@ def test_the_root_goes_back_to_a_checkpoint(box: Opens, place: tuple[LiveDaemon,
         cat /etc/motd /host/it/file /a/b/f; ls /usr/share /proc/self/status /dev/null; cat /dev/shm/s; id -un"""
     made = first.shell("rm -r /usr/share; mkdir -p /usr/share/new /a/b; echo 1 > /a/b/f; ln /a/b/f /hard; mkfifo /p;"
                        " chmod 4751 /a/b/f; echo shm > /dev/shm/s; touch -d @1000000000 /bin/vi /a/b; chmod 500 /a")
-    assert (0, "") == (made.exit_code, made.stderr_text)
+    assert (0, "", None) == (made.exit_code, made.stderr_text, made.limit)
     before = first.shell(look).stdout_text
     assert ("1", "two") == (first.checkpoint(target="/"), first.checkpoint("two", "/"))
     assert ["1", "two"] == first.info()["checkpoints"]

@@ -11,6 +11,7 @@ import pytest
 
 import leeward
 from kit import egress, packages
+from kit.features import SLOWER
 from kit.images import imported, of_busybox
 from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
@@ -20,12 +21,14 @@ from leeward.errors import RequestRejected, SandboxOver
 
 pytestmark = pytest.mark.needs("user-namespaces", "images", "usr-busybox")
 
-CONFIG = """\
+CONFIG = f"""\
 pool_size = 1
-images_folder = "{store}"
+images_folder = "{{store}}"
+[limits]
+time = {10 * SLOWER}
 [profiles.small]
 image = "busybox"
-limits = {{ files = "1M" }}
+limits = {{{{ files = "1M" }}}}
 """
 #: Why it is looked for again and again.
 GONE = "a process of the daemon's removes it"
@@ -61,7 +64,7 @@ def test_the_root_is_written_to_forked_and_kept(daemon: LiveDaemon, store: Image
     with opened(daemon) as box:
         done = box.shell("mkdir /app && mv /srv /srv2 && touch /usr/x && rm -r /usr/share/doc && echo new > /etc/motd &&"
                          " rm -r /home && mkdir /home && : > /here && echo shm > /dev/shm/s; ls / /usr; ls /home")
-        assert (0, "") == (done.exit_code, done.stderr_text)
+        assert (0, "", None) == (done.exit_code, done.stderr_text, done.limit)
         assert written(store, "here")
         [copy] = box.fork()
         with copy.sandbox as other:

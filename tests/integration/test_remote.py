@@ -131,8 +131,9 @@ def on_another_system(place, code, *words, **more):
     return done.stdout
 
 
+@pytest.mark.needs("root")
 def test_the_client_for_python_needs_no_linux(served, for_macos):
-    """Nor the shim: all the cases, the command, and what only a daemon of this machine would do."""
+    """Nor the shim: all the cases, the command, and what only a daemon of this machine would do. Once, for every user."""
     there = {"LEEWARD_HOST": served.url, "LEEWARD_TOKEN": served.token}
     on_another_system(for_macos, THE_CASES, *remote_python.CASES, **there)
     command = f"import runpy; runpy.run_path({str(for_macos / 'bin/leeward')!r})"
@@ -391,7 +392,7 @@ def test_nodes_package(served, case):
     node(served.url, served.token, NODE, case)
 
 
-@pytest.mark.needs("node>=18")
+@pytest.mark.needs("node>=18", "root")
 def test_nodes_package_needs_no_linux(served, for_macos, tmp_path):
     """Nor does the command that it runs for ports and folders."""
     (tmp_path / "macos.js").write_text("Object.defineProperty(process, 'platform', { value: 'darwin' });\n"
@@ -468,7 +469,7 @@ def ssh(far, daemon, tmp_path_factory):
 
 
 @pytest.mark.needs("sshd")
-def test_ssh_forwards_the_daemons_socket(daemon, ssh, for_macos, monkeypatch):
+def test_ssh_forwards_the_daemons_socket(daemon, ssh, monkeypatch):
     monkeypatch.setenv("LEEWARD_SSH", ssh[0])
     where = f"{ssh[1]}{daemon.socket}"
     with leeward.Client(where) as client:
@@ -477,7 +478,12 @@ def test_ssh_forwards_the_daemons_socket(daemon, ssh, for_macos, monkeypatch):
         assert 5_000_001 == len(large.stdout)
     with leeward.Sandbox(socket=where, profile="workdir") as box:
         assert "a" == box.shell("printf a").stdout_text
-    on_another_system(for_macos, THE_CASES, "jobs", "ports", "folders", LEEWARD_HOST=where, LEEWARD_SSH=ssh[0])
+
+
+@pytest.mark.needs("sshd", "root")
+def test_ssh_needs_no_linux_at_the_clients_end(daemon, ssh, for_macos):
+    on_another_system(for_macos, THE_CASES, "jobs", "ports", "folders", LEEWARD_HOST=f"{ssh[1]}{daemon.socket}",
+                      LEEWARD_SSH=ssh[0])
 
 
 @pytest.mark.needs("sshd")

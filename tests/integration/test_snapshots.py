@@ -133,8 +133,10 @@ def test_what_a_snapshot_tells(box: leeward.Sandbox) -> None:
 def test_one_snapshot_after_the_other(box: leeward.Sandbox) -> None:
     """Nothing is left in the kernel of the processes that wrote them."""
     kernel = box.kernel()
-    kernel.execute("import os")
-    for _ in range(4):
+    kernel.execute("import os, signal")
+    kernel.execute("def reap(*_):\n  try: os.waitpid(-1, os.WNOHANG)\n  except ChildProcessError: pass")
+    for handler in ("signal.SIG_DFL", "signal.SIG_IGN", "reap", "signal.SIG_DFL"):
+        kernel.execute(f"signal.signal(signal.SIGCHLD, {handler})")
         kernel.snapshot().remove()
     poll_until(lambda: "ChildProcessError" in kernel.execute("os.waitpid(-1, os.WNOHANG)").stderr_text, "a child is left")
 
@@ -144,6 +146,7 @@ def test_one_snapshot_after_the_other(box: leeward.Sandbox) -> None:
     ("import _thread, time\n_thread.start_new_thread(time.sleep, (1000,))", "threads"),
     ("import subprocess\nchild = subprocess.Popen(['sleep', '1000'])", "sleep"),
     ("import os, time\nif not (made := os.fork()): time.sleep(1000)", "children"),
+    ("import os\nos.mkdir('gone')\nos.chdir('gone')\nos.rmdir('../gone')", "working folder"),
     ("import mmap\nshared = mmap.mmap(-1, 4096)", "shared memory"),
     ("import concurrent.futures as f\npool = f.ThreadPoolExecutor(1)\npool.submit(int).result()", "ThreadPoolExecutor"),
 ])

@@ -24,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -299,7 +300,8 @@ def _images() -> Version:
         return PRESENT
     disk = os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP") or ("/opt" if os.access("/opt", os.W_OK) else str(Path.home()))
     try:
-        os.setxattr(disk, "user.leeward", b"y")
+        with tempfile.TemporaryDirectory(dir=disk) as own:  # a sticky folder's attributes are its owner's alone
+            os.setxattr(own, "user.leeward", b"y")
     except OSError:
         return ABSENT
     return present(_kernel() >= ((5, 13) if os.geteuid() else (5, 19)))

@@ -69,12 +69,12 @@ class Family:
         self._members: dict[int, LiveProcess] = {}
         self._listening: set[int] = set()
         self._adopted: dict[int, int] = {}
-        self._adopts = of.process.group is None
+        self.adopts = of.process.group is None
         self.join(of.process)
 
     def adopt(self, branch: KernelBranch, pid: int) -> None:
         """Where no group contains *branch*, it and what it leaves are children of the first kernel's, while that lives."""
-        if self._adopts and self._root in self._members:
+        if self.adopts and self._root in self._members:
             with contextlib.suppress(OSError):  # it has just ended
                 number = self._adopted[branch.number] = number_inside(pid)
                 self._of.runner.adopted.add(number)

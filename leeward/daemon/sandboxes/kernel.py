@@ -144,6 +144,12 @@ class Forking:
         opened(self._lease)
         return True
 
+    @property
+    def is_adopted(self) -> bool:
+        """Whether what it forks becomes a child of the first kernel's: no group contains it."""
+        family = None if self.process is None else self.process.family
+        return family is not None and family.adopts
+
     def _no_timer(self) -> None:
         timer, self.timer = self.timer, None
         if timer is not None:
@@ -322,6 +328,8 @@ class LiveKernel:
             return
         if self.stage is not KernelStage.READY or not self.rests:
             return
+        if isinstance(self._process, Forking) and self._process.is_adopted:
+            return  # another kernel, which may be asked for a snapshot meanwhile, would find a child that it doesn't know
 
         def over(_why: str) -> None:
             self.repeats = False
@@ -338,7 +346,7 @@ class LiveKernel:
         """End the branch that waits for its request: the kernel has another one, or the time of *only* that is over."""
         ahead = self._ahead
         if only is None:
-            self.repeats = self.repeats and (self._row > 1 or ahead is None)
+            self.repeats = self.repeats and self._row != 1
             self._row = 0
         if ahead is not None and only in (None, ahead):
             self._ahead = None

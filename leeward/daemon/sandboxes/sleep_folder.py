@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 _SLEEPER, _MEMORY, _PART, _LOCK = ".sleeper", "memory-", ".part", "lock"
 _HEAD, _FILES, _FORMAT = "head", "files", 1
-_MOST_HEAD = 8 << 20
+_MOST_HEAD, _SUM = 8 << 20, 32
 #: Bytes that are copied at a time.
 _PIECE = 8 << 20
 
@@ -257,6 +257,7 @@ class SleepFolder:
             _write_file(os.path.join(part, _FILES), what.files, what.size)
             head = {"format": _FORMAT, "record": record, "kernels": kernels, "files": what.size}
             told = json.dumps(head, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            told = _sum(told) + told
             self._check_room(user, len(told))
             if len(told) > _MOST_HEAD:
                 raise SnapshotFailed("what is told of it is too long")
@@ -340,10 +341,19 @@ class SleepFolder:
         return found
 
 
+def _sum(text: bytes) -> bytes:
+    """What a head begins with: what is read of it isn't checked any further, and a disk may spoil it."""
+    return hashlib.sha256(text).digest()
+
+
 def _read_head(path: str) -> Mapping[str, Any]:
-    """The head of a sandbox's folder; ValueError if it isn't one of ours."""
+    """The head of a sandbox's folder; ValueError if it isn't one of ours, or not as it was written."""
     with open(os.path.join(path, _HEAD), "rb") as file:
-        head = json.loads(file.read(_MOST_HEAD).decode("utf-8", "surrogatepass"))
+        told = file.read(_MOST_HEAD)
+    own, text = told[:_SUM], told[_SUM:]
+    if own != _sum(text):
+        raise ValueError("it is damaged")
+    head = json.loads(text.decode("utf-8", "surrogatepass"))
     if not isinstance(head, dict) or head["format"] != _FORMAT:
         raise ValueError("it is of another version of leeward")
     return head

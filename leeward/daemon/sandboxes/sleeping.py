@@ -268,7 +268,7 @@ class Sleep:
             self.stage = SleepStage.WAKING
             try:
                 self._bed.enter(self._entered)
-            except LeewardError:
+            except BaseException:
                 self.stage = SleepStage.ASLEEP
                 self.waits_no_longer(tried)
                 raise

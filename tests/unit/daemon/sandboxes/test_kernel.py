@@ -66,6 +66,7 @@ class Process:
 
     def __init__(self) -> None:
         self.fails = self.stopped = False
+        self.family = None
         self.killed = 0
         self.refusals: list[str] = []
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -94,8 +95,9 @@ def test_what_was_put_comes_back_to_the_next_daemon(make: Make, reactor: Reactor
     folder.close()
 
 
-@pytest.mark.parametrize("head", ["", "[]", '{"format": 0}', '{"format": 1}', '{"format": 1, "kernels": 1, "files": 1}'])
-def test_what_is_spoiled_is_told_and_what_is_not_whole_goes(make: Make, reactor: Reactor, head: str) -> None:
+@pytest.mark.parametrize("head", [None, "", "[]", '{"format": 0}', '{"format": 1}',
+                                  '{"format": 1, "kernels": 1, "files": 1}'])
+def test_what_is_spoiled_is_told_and_what_is_not_whole_goes(make: Make, reactor: Reactor, head: str | None) -> None:
     folder = make()
     for name in (ONE, TWO):
         what = asleep()
@@ -103,7 +105,9 @@ def test_what_is_spoiled_is_told_and_what_is_not_whole_goes(make: Make, reactor:
         what.close()
     folder.close()
     place = Path(folder._folder)
-    (place / f"{ONE}.sleeper" / "head").write_text(head)
+    path = place / f"{ONE}.sleeper" / "head"
+    written = path.read_bytes()
+    path.write_bytes(written[:-1] + b" " if head is None else sha256(head.encode()).digest() + head.encode())
     (place / f"{TWO}.sleeper" / "files").unlink()
     (place / f"{TWO}.sleeper.part").mkdir()
     (place / "memory-0").write_bytes(b"x")

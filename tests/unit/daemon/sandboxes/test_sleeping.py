@@ -185,10 +185,12 @@ def test_what_cannot_sleep_is_refused_at_once(place: Place) -> None:
 
 
 def test_without_a_worker_it_sleeps_on(place: Place) -> None:
+    """A fault costs the request alone, too."""
     made = asleep(place)
-    place.bed.enter.side_effect = Busy("no room")
-    with pytest.raises(Busy):
-        made.wake()
+    for error in (Busy("no room"), TypeError()):
+        place.bed.enter.side_effect = error
+        with pytest.raises(type(error)):
+            made.wake()
     place.bed.enter.side_effect = None
     made.wake()
     place.bed.enter.call_args.args[0](Busy("nobody is free"))
