@@ -150,6 +150,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
             yield made
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("options", [
     pytest.param({}, id="python"), pytest.param({"profile": "workdir"}, id="workdir"),
     pytest.param({"profile": "shell"}, id="shell"),
