@@ -70,6 +70,8 @@ def open_through(path: str, check: LinkCheck, *, make: bool = False) -> int:
             if folder.startswith("/proc/"):  # such as the fd/3 of a process, whose text is no path to open
                 here = _instead(here, os.open(name, PLACE, dir_fd=here))
                 continue
+            if target is None:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
             names += target.split("/")[::-1]
             if target.startswith("/"):
                 here = _instead(here, os.open("/", PLACE))
@@ -79,15 +81,20 @@ def open_through(path: str, check: LinkCheck, *, make: bool = False) -> int:
         raise
 
 
-def _look(folder: int, name: str) -> int | tuple[os.stat_result, str]:
-    """A descriptor of what has the *name* in *folder*; of a link what lstat(2) says, and its text."""
+def _look(folder: int, name: str) -> int | tuple[os.stat_result, str | None]:
+    """A descriptor of what has the *name* in *folder*; of a link what lstat(2) says, and its text, if it can be told."""
     if sys.platform == "linux":
         fd = os.open(name, PLACE | os.O_NOFOLLOW, dir_fd=folder)
         about = os.fstat(fd)
         if not stat.S_ISLNK(about.st_mode):
             return fd
         with OwnedFd(fd):
-            text = os.readlink("", dir_fd=fd)
+            try:
+                text = os.readlink("", dir_fd=fd)
+            except OSError as error:  # one of /proc, whose text is told as a path that is too long
+                if error.errno != errno.ENAMETOOLONG:
+                    raise
+                text = None
     else:
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISLNK(about.st_mode):
