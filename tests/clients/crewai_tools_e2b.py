@@ -1,5 +1,7 @@
 """crewai-tools' three tools for E2B as they are, against `leeward serve e2b`. Run by test_serve_e2b.py."""
 
+import os
+
 from crewai_tools import E2BExecTool, E2BFileTool, E2BPythonTool
 
 shell = E2BExecTool(persistent=True)
@@ -19,3 +21,5 @@ ran = python.run(code="print('said')\nx")
 assert ("42", ["said\n"]) == (ran["text"], ran["stdout"]), ran
 assert "ZeroDivisionError" in str(python.run(code="1 / 0")["error"])
 python.close()
+# Now and then a thread of the client's HTTP library aborts at the interpreter's end.
+os._exit(0)

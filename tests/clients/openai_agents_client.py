@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import os
 from pathlib import Path
 
 from agents.extensions.sandbox.e2b import E2BSandboxClient, E2BSandboxClientOptions
@@ -23,3 +24,5 @@ async def run(kind):
 
 for each in ("e2b", "e2b_code_interpreter"):
     asyncio.run(run(each))
+# Now and then a thread of the client's HTTP library aborts at the interpreter's end.
+os._exit(0)

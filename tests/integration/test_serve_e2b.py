@@ -99,7 +99,9 @@ def test_the_clients_of_openai_agents_work_as_they_are(served):
 @pytest.mark.timeout(400)
 @pytest.mark.needs("client-langchain-e2b")
 def test_langchains_own_tests_pass(served, tmp_path):
-    done = as_client(served, client_python("langchain-e2b"), "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider",
+    # As in tests/clients/e2b_python.py.
+    ends = "import os, pytest, sys\ncode = pytest.main(sys.argv[1:])\nsys.stdout.flush()\nos._exit(code)"
+    done = as_client(served, client_python("langchain-e2b"), "-c", ends, "-q", "--noconftest", "-p", "no:cacheprovider",
                      "-c", "/dev/null", "--rootdir", str(tmp_path), "-o", "asyncio_mode=auto",
                      str(ROOT / "tests/clients/langchain_e2b_suite.py"), patience=360)
 
