@@ -7,13 +7,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import leeward
 from kit import features
-from leeward.daemon.run.output import Output, unread
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.run.output import Output, OutputWatch, unread
 from leeward.daemon.run.report import PLACEMENTS, inline_bytes
 from leeward.wire.frames import MAX_REPLY
 
@@ -360,6 +362,23 @@ def test_a_live_reader_gets_what_the_result_begins_with():
     assert 500 == len(early)
     assert b"" == job.output.since(job.output.out, 500)
     assert _whole(job)[0].startswith(early)
+
+
+def test_a_full_pipe_is_read_before_the_clock_of_its_job_is(job: Job):
+    """Which had waited for a daemon that came late to its pipe."""
+    waited: list[float] = []
+    reactor = Reactor()
+    execution = SimpleNamespace(broken=None, counts_waiting=True, stopped=False, over=False, waited_for_us=waited.append,
+                                take_back=lambda: None)
+    watch = OutputWatch(reactor, job.output, execution, reactor.now() - 5.0)  # type: ignore[arg-type]  # as far as it is used
+    watch.take_full()
+    assert [] == waited
+    job.write(job.out, b"x" * (64 << 10))
+    watch.take_full()
+    watch.close()
+    reactor.close()
+
+    assert (1, True, 0) == (len(waited), waited[0] >= 5.0, unread(job.output.out.fd))
 
 
 def test_one_turn_of_the_loop_reads_little_of_what_is_left_out():
