@@ -353,10 +353,9 @@ class Execution:
         now = self._reactor.now()
         starvation.look(now, self._runner.leaf.cpu_time())
         passed = now - self.started
-        if passed - starvation.seconds >= limits.time and self._output_watch is not None:
-            self._output_watch.take_full()  # the daemon may be as late as the job
-            if self.over or self.stopped:
-                return
+        if passed - starvation.seconds >= limits.time and self._output_watch is not None and not (
+                self._output_watch.take_full()):  # the daemon may be as late as the job
+            return
         if passed - starvation.seconds >= limits.time:
             surely = passed - starvation.seconds - starvation.unknown >= limits.time
             if starvation.settled or surely or passed >= limits.wall:

@@ -470,13 +470,14 @@ class OutputWatch:
             self._forget(self._output.out.fd)
             self._forget(self._output.err.fd)
 
-    def take_full(self) -> None:
-        """Read the pipes that are full, on which the job may wait, and count for how long it has."""
+    def take_full(self) -> bool:
+        """Read the pipes that are full, on which the job may wait, and count for how long it has. Returns whether it goes on."""
         for stream in (self._output.out, self._output.err):
             if stream.fd >= 0 and not self._execution.stopped and unread(stream.fd) >= FULL:
                 if (look := self._looks.pop(stream.fd, None)) is not None:
                     look.cancel()
                 self._take(stream)
+        return not (self._execution.over or self._execution.stopped)
 
     def _look_later(self, stream: OutputStream, seconds: float) -> None:
         self._forget(stream.fd)

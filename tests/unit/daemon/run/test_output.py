@@ -371,7 +371,7 @@ def test_a_full_pipe_is_read_before_the_clock_of_its_job_is(job: Job):
     execution = SimpleNamespace(broken=None, counts_waiting=True, stopped=False, over=False, waited_for_us=waited.append,
                                 take_back=lambda: None)
     watch = OutputWatch(reactor, job.output, execution, reactor.now() - 5.0)  # type: ignore[arg-type]  # as far as it is used
-    watch.take_full()
+    assert watch.take_full()
     assert [] == waited
     job.write(job.out, b"x" * (64 << 10))
     watch.take_full()
