@@ -273,11 +273,13 @@ def measure_dense(settings: FigureSettings) -> Sequence[Row]:
     with live.roomy(_LIVE, _DAEMONS) as daemons:
         found = live.at_once(daemons, _LIVE, wrong)
     taken = found["MiB"] - found["MiB before"] + found["MiB more of the kernel's"]
-    spread_of = ", ".join(f"{name} {value} ms" for name, value in found["command ms"].items())
+    took = [f"{name} {value} ms" for what in ("command ms", "processor ms of a command") for name, value in found[what].items()]
     return [Row("sandboxes live at once, each with a command answered rightly, twice", found["count"] - len(wrong), "", _LIVE,
                 at_most=False, note="; ".join(wrong) or f"{_DAEMONS} daemons"),
             Row("of them answered the second one within 10 ms", round(100 * found["within 10 ms"] / found["count"], 2), "%",
-                100, at_most=False, note=spread_of),
+                100, at_most=False, note=", ".join(took)),
+            Row("of as many programs outside", round(100 * found["the same of programs outside"] / found["count"], 2), "%", None,
+                note=", ".join(f"{name} {value} ms" for name, value in found["program ms"].items())),
             Row("memory of each, with the kernel's", round(taken / found["count"], 2), "MiB", None)]
 
 

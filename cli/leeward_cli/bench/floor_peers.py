@@ -66,7 +66,7 @@ def groups(number: int) -> tuple[list[str], list[str]]:
             made.append(folder)
             with open(f"{folder}/{limit}", "w") as file:
                 file.write(value)
-            joined.append(f"{folder}/cgroup.procs")
+            joined.append(f"{folder}/tasks")
             read += [f"{folder}/{counter}" for counter in counters]
         return made, joined + read
     return made, []
@@ -79,7 +79,7 @@ def jobs(client: int) -> None:
     made, files = zip(*map(groups, range(KEEPERS)), strict=True)
     numbers = []
     for path in [path for each in files for path in each]:
-        fd = os.open(path, os.O_WRONLY if path.endswith("procs") else os.O_RDONLY)
+        fd = os.open(path, os.O_WRONLY if path.endswith("tasks") else os.O_RDONLY)
         numbers.append(os.dup2(fd, FIRST_FILE + len(numbers), inheritable=False))
         os.close(fd)
     code = ctypes.create_string_buffer(MOST)
