@@ -212,7 +212,7 @@ def at_once(daemons: Sequence[tuple[SandboxConnection, int]], count: int, wrong:
             wrong.append(f"sandbox {number} gave another answer when all were open")
         used.append(time.perf_counter() - start)
     took = {name: all_spent - before_all[name] for name, all_spent in _spent(pids).items()}
-    for number in range(len(boxes)):
+    for _ in boxes:
         start = time.perf_counter()
         bare.call()
         bares.append(time.perf_counter() - start)

@@ -77,7 +77,7 @@ def jobs(client: int) -> None:
     import ctypes  # here, so that the interpreter of `fork` has as few modules as possible
 
     made, files = zip(*map(groups, range(KEEPERS)), strict=True)
-    numbers = []
+    numbers: list[int] = []
     for path in [path for each in files for path in each]:
         fd = os.open(path, os.O_WRONLY if path.endswith("tasks") else os.O_RDONLY)
         numbers.append(os.dup2(fd, FIRST_FILE + len(numbers), inheritable=False))
