@@ -235,7 +235,7 @@ def _bare(program: str, count: int) -> tuple[float, float, float]:
 
 
 def _floors(settings: FigureSettings) -> Sequence[Row]:
-    words = "the same of sandboxes as barely as they can be made, in C: namespaces, mounts, a first process, the program, locks"
+    words = "the same of sandboxes as barely as they can be made, in C: namespaces, mounts, first process, program, locks"
     if settings.program is None:
         return [missing(words, None, "there is no compiler")]
     found = list(zip(*(_bare(settings.program, _BURST) for _ in range(settings.some(3))), strict=True))
