@@ -134,8 +134,9 @@ def outside(python: Sequence[str], options: list[str], uid: int = -1) -> Iterato
 
 def inside(daemon: LiveDaemon, options: list[str], more: Sequence[str] = ()) -> tuple[Outcomes, str]:
     """The same in a job, with *more* options of its own; and the end of what it said."""
+    # Of --match and --ignore the last one that fits decides.
     ends = [f"--ignore=test.{tests}" for tests in ENDS]
-    done = subprocess.run(command("exec", "--timeout", str(TIME_S), *OPTIONS, *more, "-m", "test", "--", *ends, *options),
+    done = subprocess.run(command("exec", "--timeout", str(TIME_S), *OPTIONS, *more, "-m", "test", "--", *options, *ends),
                           check=False, env=environment(daemon.socket), stdin=subprocess.DEVNULL, capture_output=True,
                           timeout=TIME_S + 60)
     return outcomes(done.stdout), (done.stdout[-3000:] + done.stderr[-3000:]).decode(errors="replace")
