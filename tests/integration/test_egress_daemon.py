@@ -57,6 +57,22 @@ def test_listeners_of_a_policy_cannot_be_published(daemon: LiveDaemon) -> None:
             published.wait(PATIENCE)
 
 
+@pytest.mark.needs("x86-64")
+def test_a_sandbox_that_slept_has_the_policy_of_this_daemon(host: Servers, tmp_path: Path) -> None:
+    """Its client's is within that, and not within that of the daemon before, whose operator allowed more."""
+    tmp_path.chmod(0o700)
+    allowed, config = f"http://web.example.org:{host.http}", CONFIG.format(port=host.http)
+    policy, made = {"allow": [allowed], "addresses": ["127.0.0.1/32"]}, list[leeward.Sandbox]()
+    for turn, has in enumerate((config, config, config.replace("web.example.org", "other.example.org"))):
+        with egress.live(tmp_path, f'sleep_folder = "{tmp_path}/sleep"\n{has}') as daemon:
+            box = made[0] if made else leeward.Sandbox(socket=daemon.socket, egress="web", policy=policy)
+            made.append(box)
+            got = box.run(["python", "-c", GET, f"{allowed}/x"]).stdout_text
+            assert (turn < 2) == (got == f"200 GET web.example.org:{host.http} /x\n"), (turn, got)
+            box.pause()
+    box.close()
+
+
 def test_a_policy_is_named_by_all_that_run_code(daemon: LiveDaemon, host: Servers) -> None:
     """A name that it allows is reached, another one isn't there; and without a policy nothing is."""
     allowed, denied = f"http://web.example.org:{host.http}/x", f"http://evil.example.org:{host.http}/"

@@ -58,8 +58,9 @@ def test_a_job_that_waits_by_itself_has_its_time_alone(daemon: LiveDaemon) -> No
     assert got.duration - got.starved < 5 * features.SLOWER
 
 
-@pytest.mark.parametrize("does", ["time.sleep(0.4)", "until = time.process_time() + 0.1\n"
-                                  "    while time.process_time() < until: pass"], ids=["sleeps", "computes"])
+@pytest.mark.parametrize("does", [
+    "time.sleep(0.4)", "until = time.process_time() + 0.1\n    while time.process_time() < until: pass"],
+    ids=["sleeps", "computes"])
 def test_a_job_that_fills_its_pipe_gains_no_time(daemon: LiveDaemon, does: str) -> None:
     """The daemon reads a full pipe at once, however long the job had left it empty."""
     with daemon.client() as client:

@@ -102,7 +102,7 @@ class Starvation:
         self.pause = REST * (time.monotonic() - began)
 
     def own_time(self, passed: float, spent: float) -> float:
-        """Seconds of its time that a job has used, *passed* seconds after its start, which has taken *spent* of a processor."""
+        """Seconds of its time that a job has used, *passed* seconds after its start, with *spent* seconds of a processor."""
         return max(passed - self.seconds, min(passed, spent / self._processors))
 
     def _read(self) -> Iterator[tuple[int, TaskTimes]]:
