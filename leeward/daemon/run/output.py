@@ -484,7 +484,7 @@ class OutputWatch:
         self._unread[pipe] = now, used
 
     def take_full(self) -> bool:
-        """Read the pipes that are full, on which the job may wait, and count for how long it has. Returns whether it goes on."""
+        """Read the pipes that are full, at which the job may wait, and count for how long. Returns whether it goes on."""
         for stream in (self._output.out, self._output.err):
             if stream.fd >= 0 and not self._execution.stopped and unread(stream.fd) >= FULL:
                 if (look := self._looks.pop(stream.fd, None)) is not None:
