@@ -17,10 +17,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from escapes.conftest import DRIVERS
 from kit.attack import serves, within, without
 from kit.box import Box, control
-from kit.drivers import BorrowedDriver
+from kit.drivers import DRIVERS, BorrowedDriver
 
 With = Callable[..., Box]
 

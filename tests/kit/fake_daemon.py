@@ -22,6 +22,7 @@ from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.spec.job import Job
 from leeward.spec.outcome import Outcome, Result
+from leeward.wire.frames import FrameReader, decode
 
 #: Seconds after which a test that waits for another thread has failed.
 PATIENCE = 10.0
@@ -103,6 +104,17 @@ class FakeDaemon(NoPool):
         self._end_write.close()
         self._thread.join(PATIENCE)
         self._end_read.close()
+
+
+def request_of(sock: socket.socket) -> dict[str, Any]:
+    """The next request on *sock*, for a script of a Rogue."""
+    reader = FrameReader()
+    while True:
+        data = sock.recv(1 << 16)
+        if not data:
+            raise ConnectionResetError
+        for payload in reader.feed(data):
+            return decode(payload)
 
 
 class Rogue:
