@@ -4,8 +4,6 @@
     python packaging/npm.py FOLDER-OF-WHEELS INTO
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The command line of `./dev figures`."""
 
-from __future__ import annotations
-
 import sys
 
 import click

@@ -12,8 +12,6 @@ what the daemon and its workers spent on each call that was answered well, satur
 goodput where the client runs elsewhere.
 """
 
-from __future__ import annotations
-
 import contextlib
 import selectors
 import socket

@@ -1,7 +1,5 @@
 """Live sandboxes and folders with tools."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -3,8 +3,6 @@ The client for Python with a daemon on another machine: by cases, each of which 
 that are named.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Escapes by what is inherited: descriptors, environment, memory, and the job pipe."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

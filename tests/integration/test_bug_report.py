@@ -1,7 +1,5 @@
 """`leeward bug-report`: what is in the file, and what isn't."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line over the real thing: what `leeward exec` and `leeward run` promise."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Both Python clients over a real daemon."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """How a job of code alone tells its end, and who may tell it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

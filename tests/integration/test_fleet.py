@@ -1,7 +1,5 @@
 """A fleet of three real daemons on this host."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

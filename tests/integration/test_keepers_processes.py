@@ -5,8 +5,6 @@ As in test_keeper.py each test runs a short program of its own, which stands in 
 part of it: a program's way is that of its descriptors alone.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -5,8 +5,6 @@ With each cgroup driver that this machine can have: what descends from a process
 a walk.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

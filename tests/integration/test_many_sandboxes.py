@@ -3,8 +3,6 @@
 which leaves anything. And that it finds what is wrong.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 where it is there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The mount table of a job is the intended list, line by line."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Namespaces and ids of zygote, keeper, init and job, read from the host."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A job can't tell whether its process has rehearsed."""
 
-from __future__ import annotations
-
 import functools
 import json
 

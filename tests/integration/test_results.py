@@ -1,7 +1,5 @@
 """Results by memory file and inline, by the switch --results."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import fcntl

@@ -3,8 +3,6 @@ What the supervisor grants and charges, on real listeners: see docs/decisions/00
 test_charged_memory.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """`leeward shell`, `sandbox attach`, `python` and `top` by a person at a terminal."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

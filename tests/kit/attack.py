@@ -4,8 +4,6 @@ The parts of attacks: job code that makes any system call, and an environment wi
 Runs in:   the tests; `PRELUDE` in the job.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import sys

@@ -1,7 +1,5 @@
 """Configurations from files of a test's own, never from the host's."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

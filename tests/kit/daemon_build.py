@@ -9,8 +9,6 @@ such a daemon.
 Runs in:   a process of its own. The product has no switch for any of it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from importlib import import_module

@@ -5,8 +5,6 @@ prometheus.io/docs/instrumenting/exposition_formats: HELP and TYPE once per fami
 of a family together, no series twice, histograms that add up.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Wheels of a few lines, for tests of what installs packages."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zipfile

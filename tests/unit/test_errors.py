@@ -1,7 +1,5 @@
 """What the errors say."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

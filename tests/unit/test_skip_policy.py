@@ -1,7 +1,5 @@
 """The check that counts skips, on tables and on small runs of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """When nobody has a file any more: a name, a descriptor, a mapping."""
 
-from __future__ import annotations
-
 import mmap
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Descriptors that come by a socket."""
 
-from __future__ import annotations
-
 import os
 import socket
 

@@ -1,7 +1,5 @@
 """A protocol has two implementers or more; with one it would be that class's members written twice."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What bench/counts.py makes of perf's lines."""
 
-from __future__ import annotations
-
 from bench.counts import count
 
 SCRIPT = """

@@ -1,7 +1,5 @@
 """What bench/processor_pairs.py makes of its turns."""
 
-from __future__ import annotations
-
 import math
 
 from bench.processor_pairs import compared, interval

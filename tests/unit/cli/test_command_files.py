@@ -1,7 +1,5 @@
 """The manual pages name the commands as they are."""
 
-from __future__ import annotations
-
 import re
 
 from kit.from_file import module_at

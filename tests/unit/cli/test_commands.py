@@ -1,7 +1,5 @@
 """The command as a whole process, against our server with a pool that the test plays."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

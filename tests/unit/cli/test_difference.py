@@ -1,7 +1,5 @@
 """The difference of changes as text."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

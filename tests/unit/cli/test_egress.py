@@ -1,7 +1,5 @@
 """`leeward egress test`: which rule decides."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The policy that `leeward env setup` writes."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """The table of `leeward fleet`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from leeward_cli.fleet import table

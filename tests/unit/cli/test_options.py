@@ -1,7 +1,5 @@
 """Command lines: what they mean, and which make no sense."""
 
-from __future__ import annotations
-
 import os
 import unicodedata
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which sandbox a word means."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`leeward sandbox` and `leeward shell` as whole processes, against a server whose sandboxes run ordinary programs."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

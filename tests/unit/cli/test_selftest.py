@@ -1,7 +1,5 @@
 """`leeward selftest`: its table, and that a row can fail. tests/integration/test_selftest.py runs it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """Memory files of results: only those that are final are mapped."""
 
-from __future__ import annotations
-
 import copy
 import fcntl
 import gc

@@ -4,8 +4,6 @@ Both clients against a real server whose pool the test plays, and against rogues
 What holds for one client holds for the other: most tests run over both.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

@@ -1,7 +1,5 @@
 """Large requests of both Python clients: by the arena where there is one and a free slot, else by the socket."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Paths of a work folder, and its files, without a daemon."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pages put together to ranges."""
 
-from __future__ import annotations
-
 import resource
 
 import pytest

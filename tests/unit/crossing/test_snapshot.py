@@ -1,7 +1,5 @@
 """Which memory a snapshot takes."""
 
-from __future__ import annotations
-
 import mmap
 import resource
 

@@ -1,7 +1,5 @@
 """A home folder for tests of the configuration."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

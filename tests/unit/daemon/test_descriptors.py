@@ -1,7 +1,5 @@
 """Whose the descriptors are, by how many there are."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """When a daemon that nobody needs ends."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Queries and answers byte by byte, and the table of a sandbox's names."""
 
-from __future__ import annotations
-
 import struct
 from ipaddress import ip_address
 

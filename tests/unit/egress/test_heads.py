@@ -1,7 +1,5 @@
 """Request heads: what is read of one, and each way of smuggling that is refused."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 
 import pytest

@@ -1,7 +1,5 @@
 """The values of secrets, from their sources."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 

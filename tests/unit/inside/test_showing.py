@@ -1,6 +1,5 @@
 """What a job shows, made in this process."""
 
-from __future__ import annotations
 import __future__
 
 import ast

@@ -1,7 +1,5 @@
 """What a process has that can't be taken, and what a copy gets anew."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

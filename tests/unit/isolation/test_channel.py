@@ -1,7 +1,5 @@
 """What comes by a channel whose other end is gone."""
 
-from __future__ import annotations
-
 import os
 import resource
 

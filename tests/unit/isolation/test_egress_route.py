@@ -1,7 +1,5 @@
 """The sandbox's side of egress: which listeners, which routes, in which order."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

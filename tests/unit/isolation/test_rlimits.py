@@ -1,7 +1,5 @@
 """How many watches jobs get of what the kernel grants a user."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 

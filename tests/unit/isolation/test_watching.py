@@ -1,7 +1,5 @@
 """How many sandboxes may watch files, and how a keeper bounds each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

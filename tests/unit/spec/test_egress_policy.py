@@ -1,7 +1,5 @@
 """Policies: from a table and back, narrowed, and what is refused of one."""
 
-from __future__ import annotations
-
 from ipaddress import ip_network
 from typing import Any
 

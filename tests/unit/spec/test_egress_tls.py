@@ -1,7 +1,5 @@
 """Which TLS the broker ends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Limits: what a request may ask for."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

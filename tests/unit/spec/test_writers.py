@@ -1,7 +1,5 @@
 """Who may have written a file."""
 
-from __future__ import annotations
-
 import errno
 import grp
 import os

@@ -1,7 +1,5 @@
 """Control messages: each survives its datagram, nothing else does."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,7 +1,5 @@
 """Answers to file calls, whose bytes are hostile."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names and patterns as clients write them."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 

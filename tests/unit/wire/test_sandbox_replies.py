@@ -1,7 +1,5 @@
 """What clients make of answers about sandboxes, right ones and wrong ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What is used of `.hole/settings.json`."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

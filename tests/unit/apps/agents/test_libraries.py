@@ -1,7 +1,5 @@
 """What is hidden in an agent's libraries."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

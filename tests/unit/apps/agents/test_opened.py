@@ -1,7 +1,5 @@
 """The folders of the host that an agent's sandbox mounts, as they are opened."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

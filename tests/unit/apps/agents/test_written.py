@@ -1,7 +1,5 @@
 """Paths that lead through what agents write."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A fleet's figures for Prometheus."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

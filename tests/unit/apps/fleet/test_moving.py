@@ -1,7 +1,5 @@
 """A kernel's state on its way from one node to another."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

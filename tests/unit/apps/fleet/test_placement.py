@@ -1,7 +1,5 @@
 """Which node gets a request."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """The profiles that are shipped."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

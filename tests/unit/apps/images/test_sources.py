@@ -1,7 +1,5 @@
 """Images are found in what others write, and what they say is checked."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

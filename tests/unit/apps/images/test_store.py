@@ -1,7 +1,5 @@
 """Layers are shared, names are given last, and what nobody names goes."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import stat

@@ -1,7 +1,5 @@
 """What the server keeps of sandboxes."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Requests of Jupyter's clients, and one socket's messages with a kernel that is played."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Whose sandbox a call of MCP gets."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

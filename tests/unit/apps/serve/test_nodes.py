@@ -1,7 +1,5 @@
 """Nodes behind a server: their marks, and what callers learn of them."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 

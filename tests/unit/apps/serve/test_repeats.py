@@ -1,7 +1,5 @@
 """Calls with an Idempotency-Key."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The file of tokens."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

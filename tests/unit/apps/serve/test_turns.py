@@ -1,7 +1,5 @@
 """Turns of jobs."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -5,8 +5,6 @@ stuck.
 The process is a socket here, whose other end the test has.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Files that follow a reply, out of a pipe."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

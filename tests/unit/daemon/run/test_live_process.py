@@ -1,7 +1,5 @@
 """A process that was killed and doesn't end, as the kernel keeps one that waits for a file system which never answers."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

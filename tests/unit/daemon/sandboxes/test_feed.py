@@ -1,7 +1,5 @@
 """Input for a process's stdin."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The socket's place: made private, taken once, left clean."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

@@ -1,7 +1,5 @@
 """Parcels: what travels inside the frame, and what beside it."""
 
-from __future__ import annotations
-
 import errno
 import os
 

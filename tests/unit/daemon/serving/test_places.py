@@ -1,7 +1,5 @@
 """Who gets a connection where there are few."""
 
-from __future__ import annotations
-
 import os
 import select
 import socket

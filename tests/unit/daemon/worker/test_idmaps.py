@@ -1,7 +1,5 @@
 """Which ids a daemon run by root gives to its workers."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

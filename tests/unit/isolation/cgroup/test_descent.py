@@ -1,7 +1,5 @@
 """A hunt ends what it is to end, and knows soon when it can't."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Descriptors that are kept for what must work when no other is left."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

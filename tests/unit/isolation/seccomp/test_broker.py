@@ -3,8 +3,6 @@ The egress broker's filter: what is compiled is the table, and what the table le
 more.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -1,7 +1,5 @@
 """A sandbox that another program has opened, and that is to ask."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from leeward.apps.approvals.carrying.orders import (

@@ -1,7 +1,5 @@
 """Commands for packages: what each form becomes, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

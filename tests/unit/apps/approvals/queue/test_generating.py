@@ -1,7 +1,5 @@
 """The rule that "always" stores for a request."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

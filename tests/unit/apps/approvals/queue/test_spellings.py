@@ -1,7 +1,5 @@
 """Other spellings of a command: real programs run them, and a rule that denies matches them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Characters that aren't seen are marked, and nothing of a text becomes HTML."""
 
-from __future__ import annotations
-
 import html
 import re
 import time

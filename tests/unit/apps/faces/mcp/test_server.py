@@ -1,7 +1,5 @@
 """The lines that `leeward mcp` reads."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

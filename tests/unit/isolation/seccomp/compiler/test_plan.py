@@ -1,7 +1,5 @@
 """What a plan decides, call by call."""
 
-from __future__ import annotations
-
 from errno import EACCES, ENOMEM, ENOSYS
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs decide what the questions that they were written from say."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
