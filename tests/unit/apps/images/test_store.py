@@ -1,5 +1,7 @@
 """Layers are shared, names are given last, and what nobody names goes."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import stat
