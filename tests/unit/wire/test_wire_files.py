@@ -1,5 +1,7 @@
 """What documents and other languages say of the wire, from its schema: packaging/wire_files.py."""
 
+from __future__ import annotations
+
 import runpy
 from pathlib import Path
 
