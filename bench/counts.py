@@ -9,6 +9,8 @@ All between two moments at which all workers are armed is counted, and divided b
 faults also by the system call before them, `NAME/N` for the N-th call of the runner's life.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import json

@@ -14,6 +14,8 @@ The result is the median of the rounds' ratios, OTHER over TREE, and the interva
 them the round's ratio is off, and the interval grows. Identical trees give 1 within the interval.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import json

@@ -21,6 +21,8 @@ Exit status 1, with a line that says what happened, if
   cgroups, mounts, or memory of the daemon's own, beyond what ROOM says.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import contextlib

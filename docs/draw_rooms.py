@@ -7,6 +7,8 @@ A room is a package. What it runs in is the word of its docstring, and what it i
 neither can go stale. Imports below `if TYPE_CHECKING` don't count: they name types, and no process takes them.
 """
 
+from __future__ import annotations
+
 import ast
 import re
 from pathlib import Path

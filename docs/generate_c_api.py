@@ -4,6 +4,8 @@ Writes the reference in docs/c-api.md from leeward.h.
 Runs in:   a developer's shell: `./dev generate`.
 """
 
+from __future__ import annotations
+
 import re
 import textwrap
 from pathlib import Path

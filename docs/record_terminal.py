@@ -5,6 +5,8 @@ and makes docs/NAME.cast of each, in asciinema's format, and docs/NAME.svg of th
 The commands print lines and move no cursor, so that a line of the picture is a line of the output.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import pty

@@ -5,6 +5,8 @@ docs/frameworks.md, both in README.md.
 Runs in:   the host; `./dev generate`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 
 from kit.features import ROOT

@@ -8,6 +8,8 @@ them, from them and between them. A link to another file of the checkout becomes
 page. A link to a file that doesn't exist stays, so that mkdocs warns of it.
 """
 
+from __future__ import annotations
+
 import posixpath
 import re
 from pathlib import Path

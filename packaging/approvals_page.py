@@ -1,5 +1,7 @@
 """The table of routes in docs/approvals.md, from their declarations in leeward/apps/approvals/web."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from leeward.apps.approvals.web.application import ROUTES

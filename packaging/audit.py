@@ -8,6 +8,8 @@ SDK, and at folders of the machine that built it. `./dev build --all` asks all t
 knows every architecture. PEP 600 (manylinux), PEP 656 (musllinux), PEP 427 (WHEEL)
 """
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys

@@ -12,6 +12,8 @@ in code and in texts alike, and continued lines stay below their bracket. Beside
 What both shapes call by one name and do in their own way is in aio_waiting.py and waiting.py.
 """
 
+from __future__ import annotations
+
 import ast
 import re
 import tokenize

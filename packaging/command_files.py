@@ -1,5 +1,7 @@
 """What is made from the commands: manual pages, the scripts by which shells complete them, and the C command's options."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Iterator
 

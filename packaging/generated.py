@@ -5,6 +5,8 @@ Files of the tree that programs make: `./dev generate` makes them anew, and `./d
     ./dev generate --check [PATH...]    say which aren't what would be made, and change nothing
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterable
 from importlib import import_module

@@ -4,6 +4,8 @@
     python packaging/npm.py FOLDER-OF-WHEELS INTO
 """
 
+from __future__ import annotations
+
 import json
 import re
 import shutil

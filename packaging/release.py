@@ -7,6 +7,8 @@
 Called again on the same commit, it goes on with the step that failed: build/released has those that are done.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re

@@ -13,6 +13,8 @@ wheel. liburing for another platform isn't at hand, so these wheels have the soc
 so.
 """
 
+from __future__ import annotations
+
 import os
 import platform
 import shutil

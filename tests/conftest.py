@@ -5,6 +5,8 @@ An exception of ours that ended at the barrier fails the test: kit/faults.py.
 A test that fails with something open is the only one that fails for it: kit/unclosed.py.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 

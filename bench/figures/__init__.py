@@ -5,6 +5,8 @@ A group is a function that takes the settings and returns rows: it starts the da
 its floor. To add one, write it and name it in GROUPS.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 import time

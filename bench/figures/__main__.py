@@ -1,5 +1,7 @@
 """The command line of `./dev figures`."""
 
+from __future__ import annotations
+
 import sys
 
 import click

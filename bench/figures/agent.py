@@ -5,6 +5,8 @@ the same folders; and that of a project with many files beside a small one. The 
 LEEWARD_BENCH_AGENT has the program and its arguments, such as the `claude` of the wheel claude-agent-sdk.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import pty

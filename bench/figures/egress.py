@@ -4,6 +4,8 @@ cost of a policy for the jobs that have none. The client is the same Python on b
 outside; the server is another process on loopback.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import subprocess

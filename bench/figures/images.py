@@ -1,5 +1,7 @@
 """Images: sandboxes on one of 600 MB, what each takes, and an import beside umoci's unpacking, where that is installed."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import resource

@@ -7,6 +7,8 @@ The table of goals in docs/measurements, from what `./dev figures --json` has pr
 Of several files the later one's groups take the place of the earlier one's: a group may be measured again by itself.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path

@@ -12,6 +12,8 @@ what the daemon and its workers spent on each call that was answered well, satur
 goodput where the client runs elsewhere.
 """
 
+from __future__ import annotations
+
 import contextlib
 import selectors
 import socket

@@ -1,5 +1,7 @@
 """Whole processes: commands, the start of a daemon, what a worker takes in memory, and where processor time goes."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re

@@ -1,5 +1,7 @@
 """Live sandboxes and folders with tools."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil

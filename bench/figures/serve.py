@@ -8,6 +8,8 @@ LEEWARD_BENCH_SANDBOXFUSION is the URL of SandboxFusion's own server, if there i
 are of one run.
 """
 
+from __future__ import annotations
+
 import contextlib
 import http.client
 import json

@@ -4,6 +4,8 @@ Snapshots of kernels: taken, rolled back to, copied a hundred times; and environ
 LEEWARD_BENCH_ENVIRONMENT names a virtual environment with pandas, which some rows need.
 """
 
+from __future__ import annotations
+
 import contextlib
 import mmap
 import os

@@ -1,5 +1,7 @@
 """Writes systemd's units as the package has them: `python3 debian/units.py FOLDER`, run by debian/rules."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 

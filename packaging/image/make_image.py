@@ -10,6 +10,8 @@ The lower layer is what Debian's packages below have installed here, and what th
 with what it needs, by pip. docs/containers.md has the flags with which it is started.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

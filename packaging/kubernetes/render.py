@@ -8,6 +8,8 @@ Both render the chart with Helm's own library, lint it, and hold each manifest a
 field that doesn't exist is an error.
 """
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """LangChain's own tests of a sandbox, by langchain-e2b as it is, against `leeward serve e2b`. Run by test_serve_e2b.py."""
 
+from __future__ import annotations
+
 import e2b
 import pytest
 from langchain_e2b import E2BSandbox

@@ -3,6 +3,8 @@ The client for Python with a daemon on another machine: by cases, each of which 
 that are named.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import sys

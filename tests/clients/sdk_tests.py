@@ -13,6 +13,8 @@ Result:    1 if a test fails that isn't in ABSENT: those that need what isn't of
            docs/runs has what passed.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re

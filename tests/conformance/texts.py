@@ -7,6 +7,8 @@ Reads docs/wire.md as somebody would who has nothing else: no encoder of ours is
 an error in it shows.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import struct

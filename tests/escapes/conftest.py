@@ -5,6 +5,8 @@ Each test of a case says by a mark which lock it is about, or why there is none,
 tests/kit/lock_policy.py has the marks, tests/kit/locks.py the names.
 """
 
+from __future__ import annotations
+
 import secrets
 import shutil
 import tempfile

@@ -6,6 +6,8 @@ What must hold: what is mounted is what was looked at; consent to a project isn'
 its path; nobody else says what runs on the host.
 """
 
+from __future__ import annotations
+
 import os
 import secrets
 import shutil

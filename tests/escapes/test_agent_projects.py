@@ -6,6 +6,8 @@ What must hold: mounted is the folder that was looked at; what a project says of
 these say so, too; what a project asks for beyond the user's own settings isn't there before a person has said yes.
 """
 
+from __future__ import annotations
+
 import os
 import secrets
 import shutil

@@ -7,6 +7,8 @@ the state folders is written; what programs outside obey by themselves is kept, 
 host's is reached.
 """
 
+from __future__ import annotations
+
 import os
 import secrets
 import shutil

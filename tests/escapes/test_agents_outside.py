@@ -6,6 +6,8 @@ What must hold: a line writes no settings of agents, reads no hidden file, and r
 the user's.
 """
 
+from __future__ import annotations
+
 import secrets
 import shlex
 import subprocess

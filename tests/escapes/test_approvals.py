@@ -3,6 +3,8 @@ Attacks on the service for approvals by real sandboxes: on the operator's socket
 git on the operator's side.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import socket

@@ -1,5 +1,7 @@
 """Attacks on the page of approvals, which is on the host's loopback: from a sandbox, and by another user of the host."""
 
+from __future__ import annotations
+
 import os
 import pwd
 import socket

@@ -6,6 +6,8 @@ The modules are trusted; what is planted for them isn't. Each test has a module 
 do, and a control in which the zygote isn't backstage.
 """
 
+from __future__ import annotations
+
 import json
 import secrets
 import socket

@@ -5,6 +5,8 @@ The workers of an ordinary user's daemon have one user id. What can't be kept ap
 in test_successive_jobs.py.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 from collections.abc import Callable, Iterator

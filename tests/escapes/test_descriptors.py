@@ -1,5 +1,7 @@
 """Escapes by what is inherited: descriptors, environment, memory, and the job pipe."""
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import json

@@ -1,5 +1,7 @@
 """Output and files: bounded in bytes, number, depth and time; no core of a job. Catalogue cases 59, 60 and 62."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import resource

@@ -5,6 +5,8 @@ What it is for is in tests/integration/test_egress.py. What holds these attacks 
 daemon's: in each control the same attack meets a policy, or a place, that lets it through.
 """
 
+from __future__ import annotations
+
 import socket
 import threading
 from collections.abc import Iterator

@@ -3,6 +3,8 @@ Answers in a job's favour: one that a server gives, by leading a fetch elsewhere
 Catalogue cases 294 and 297.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 

@@ -5,6 +5,8 @@ Servers that many names share, under a policy that allows one of the names at a 
 In each control a policy names the server's address: no name is looked up, so none can be another one.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import pytest

@@ -6,6 +6,8 @@ As in test_egress.py, what holds is the broker; in each control the same attack 
 through.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 import threading

@@ -6,6 +6,8 @@ Jobs, sessions, live sandboxes and their kernels: each lease has placeholders an
 control a sandbox uses what is its own.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -6,6 +6,8 @@ What they are for is in tests/integration/test_egress_secrets.py. In each contro
 nobody is between.
 """
 
+from __future__ import annotations
+
 import base64
 import ssl
 import urllib.request

@@ -4,6 +4,8 @@ Hosts that lack something for the limits: what is used instead, and who is told.
 What then still holds: docs/kernel.md, row by row in test_memory.py and test_processes.py.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import re
 from pathlib import Path

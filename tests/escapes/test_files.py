@@ -1,5 +1,7 @@
 """Files: a job reads what the view lists and changes what is its own. Catalogue cases 12, 21, 22, 25 to 28 and 225."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import secrets

@@ -6,6 +6,8 @@ sandbox until the client applies it. What must hold: nothing but the folder is r
 do there is done, and no name, link, mode or race of the sandbox's makes `apply` write anywhere else.
 """
 
+from __future__ import annotations
+
 import os
 import pwd
 import secrets

@@ -5,6 +5,8 @@ What must hold: nothing of the host is written; what is hidden stays so, whateve
 no socket of the host's is reached; and nobody reads what the daemon's user couldn't read without set-id programs.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

@@ -1,5 +1,7 @@
 """Huge pages of the pool that the host's administrator has reserved: catalogue case 210."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

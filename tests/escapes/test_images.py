@@ -5,6 +5,8 @@ What must hold: importing writes below the store and nowhere else, whatever a la
 the host, and changes none of the image's; and its names and links mislead none of leeward's own steps.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import os

@@ -5,6 +5,8 @@ An init that gets no processor delays the end of its job and the worker's next o
 and what can be read of it in test_procfs.py.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import pytest

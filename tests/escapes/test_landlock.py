@@ -4,6 +4,8 @@ Landlock: what it refuses with every other lock off, and where it isn't the boun
 What is about single rules runs in a forked child, with the lock and without; the rest as jobs.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import dataclasses

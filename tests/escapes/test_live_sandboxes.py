@@ -5,6 +5,8 @@ A live sandbox has what a job hasn't: time, several processes, and a name by whi
 hold: the name is worth nothing to another user, nothing of it outlives its end, and what a program writes is output.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import secrets

@@ -4,6 +4,8 @@ Memory: all that a job can take is counted against one limit, whoever holds it. 
 What becomes of each attack under which driver is a table in docs/kernel.md, which these tests keep true.
 """
 
+from __future__ import annotations
+
 import os
 import secrets
 import textwrap

@@ -4,6 +4,8 @@ Mounts: a job sees the new root alone, moves no mount and makes none. Catalogue 
 The mounts of a job, line by line: tests/integration/test_mounts.py.
 """
 
+from __future__ import annotations
+
 import os
 import tempfile
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Namespaces: no job makes one, joins one or sees past its own. Catalogue cases 1 to 5 and 11."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import secrets

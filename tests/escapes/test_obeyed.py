@@ -6,6 +6,8 @@ What must hold: in a protected folder (`leeward mcp --workdir`, WorkdirSandbox w
 outside) nothing that runs at once is there after the call that wrote it, and what was there before is as it was.
 """
 
+from __future__ import annotations
+
 import os
 import subprocess
 import tempfile

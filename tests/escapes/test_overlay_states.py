@@ -5,6 +5,8 @@ A copy is made by a porter, which has capabilities in the sandbox's user namespa
 layer is changed, and the host's folder lies below it.
 """
 
+from __future__ import annotations
+
 import os
 import tempfile
 import time

@@ -5,6 +5,8 @@ The operator's socket hears processes of this user's and this host alone; and no
 socket of leeward's is, by whatever name.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

@@ -5,6 +5,8 @@ What reads a file can't be kept from filling the cache, and how long a read take
 says what is left. Here is what makes a channel of it: to look without a trace, and to make the cache forget.
 """
 
+from __future__ import annotations
+
 import os
 import sysconfig
 from collections.abc import Callable, Iterator

@@ -3,6 +3,8 @@ Escapes between the pools of one daemon: what one profile or environment shows o
 a quota says, by way of several pools.
 """
 
+from __future__ import annotations
+
 import os
 import tempfile
 from collections.abc import Callable, Iterator

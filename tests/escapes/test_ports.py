@@ -5,6 +5,8 @@ What must hold: a sandbox begins no connection to the host or to another sandbox
 has left the daemon is worth nothing when the sandbox has ended; neither end takes more than its bounds.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import socket

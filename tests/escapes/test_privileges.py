@@ -4,6 +4,8 @@ Privileges: no way back to a capability, an id or a dumpable process. Catalogue 
 Not here: a set-id file that an overlay copied up (case 8): no job has an overlay yet.
 """
 
+from __future__ import annotations
+
 import os
 import select
 import shutil

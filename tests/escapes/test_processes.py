@@ -1,5 +1,7 @@
 """Tasks, processor time, descriptors, groups: bounded, and gone with the job. Catalogue cases 55, 56, 61, 63 and 65."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

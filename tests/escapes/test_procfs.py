@@ -5,6 +5,8 @@ What stays visible: /proc/self/mountinfo tells the device and the folder behind 
 /proc/self/maps the paths of the libraries that the zygote loaded, leeward's own among them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 

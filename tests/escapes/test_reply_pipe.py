@@ -5,6 +5,8 @@ What a job writes there is read by the daemon itself. One that isn't a reply end
 `internal`, and nobody else's.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 

@@ -6,6 +6,8 @@ worker, case 68 for what a slot frame says, case 69 for bytes that change while 
 without number, case 102 for those of others.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import itertools

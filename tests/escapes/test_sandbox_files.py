@@ -7,6 +7,8 @@ by himself. What must hold: no call hangs, nothing is written on the host outsid
 daemon's memory is bounded, and no client has another's answer.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import signal

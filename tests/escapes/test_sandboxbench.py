@@ -6,6 +6,8 @@ Its holes are settings of containers that leeward hasn't. What must hold: no ste
 of it, or reads a secret of it. Outside the same lines do.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import secrets

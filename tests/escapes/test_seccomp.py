@@ -6,6 +6,8 @@ tests/integration/test_seccomp.py, what the supervisor answers in test_superviso
 device nodes of case 26 are in test_files.py. Not here: a slow audit log (case 39), which doesn't exist.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import select

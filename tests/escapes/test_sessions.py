@@ -5,6 +5,8 @@ A session's process runs job after job of one client, so what it can spoil is it
 other client's session can be named or reached, nothing is left when it ends, and the daemon isn't confused.
 """
 
+from __future__ import annotations
+
 import secrets
 import select
 

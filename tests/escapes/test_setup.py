@@ -7,6 +7,8 @@ the tests are against isolation/template.py. And nobody else may move a python_e
 one where somebody could.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os

@@ -8,6 +8,8 @@ pipes. Case 69 can't apply to a job, since no byte is read twice; neither can ca
 a client has for its requests is the business of test_request_arena.py.
 """
 
+from __future__ import annotations
+
 import ctypes
 import errno
 import fcntl

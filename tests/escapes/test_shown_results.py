@@ -4,6 +4,8 @@ Escapes by what a job shows: by the daemon that reads it, and by the notebook in
 A job may lie about itself. It must not end, fill or delay the daemon, or reach another request, or a reader's page.
 """
 
+from __future__ import annotations
+
 import resource
 import zlib
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Escapes by signals and ptrace: other processes, the sandbox's init, death at every stage, what is left behind."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

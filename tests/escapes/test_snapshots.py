@@ -5,6 +5,8 @@ A snapshot's bytes are made in a sandbox, so they may be anything. What must hol
 daemon doesn't read them, and who can't read a state can't begin with it.
 """
 
+from __future__ import annotations
+
 import os
 import random
 import secrets

@@ -6,6 +6,8 @@ share is its user and network namespaces; jobs of one host user share that user'
 The hash seed and the address layout are the zygote's, and so the same for all: docs/threat-model.md.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import secrets

@@ -6,6 +6,8 @@ The terminal's other end is the daemon's, and what a program writes comes to its
 command line makes of these is in tests/integration/test_terminal_commands.py.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import stat

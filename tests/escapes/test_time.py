@@ -1,5 +1,7 @@
 """Time: no job outlasts its limit, whatever it does and whatever the host's clock does. Catalogue cases 57 and 58."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

@@ -6,6 +6,8 @@ watched, whatever names, memory and descriptors change meanwhile; and neither an
 is left without.
 """
 
+from __future__ import annotations
+
 import os
 import tempfile
 from collections.abc import Iterator

@@ -5,6 +5,8 @@ The calls are made by the client's own program, outside of any sandbox. What hol
 path beneath the folder's descriptor (openat2(2) RESOLVE_BENEATH), whatever the sandbox does there meanwhile.
 """
 
+from __future__ import annotations
+
 import os
 import secrets
 import socket

@@ -1,5 +1,7 @@
 """An environment for AG2's tools, and its agent with a scripted model. Run by test_frameworks.py."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import PurePosixPath

@@ -1,5 +1,7 @@
 """A code executor of AutoGen by its contract, and its agent with a scripted model. Run by test_frameworks.py."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 

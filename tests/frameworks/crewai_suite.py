@@ -1,5 +1,7 @@
 """Tools for crewAI's agents, and its agent with a scripted model. Run by test_frameworks.py."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

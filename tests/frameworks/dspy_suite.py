@@ -1,5 +1,7 @@
 """A code interpreter of DSPy by its contract, and dspy.RLM with a scripted model. Run by test_frameworks.py."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Iterator
 from typing import Any

@@ -1,5 +1,7 @@
 """An environment and an executor of code for Google's ADK, and its agent with a scripted model. Run by test_frameworks.py."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

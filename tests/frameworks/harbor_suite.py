@@ -1,5 +1,7 @@
 """Harbor's own program on tasks in its layout, and its environment by its contract. Run by test_frameworks.py."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import os

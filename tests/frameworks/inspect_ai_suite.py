@@ -1,5 +1,7 @@
 """Inspect's own checks of a sandbox, against leeward's. Run by test_frameworks.py."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 

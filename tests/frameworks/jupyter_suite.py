@@ -3,6 +3,8 @@ Kernels in sandboxes under the tests that Jupyter has for any kernel, a notebook
 sandbox changes. Run by test_frameworks.py, with an environment `jupyter` of the daemon's.
 """
 
+from __future__ import annotations
+
 import os
 import stat
 import tempfile

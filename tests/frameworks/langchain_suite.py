@@ -1,5 +1,7 @@
 """LangChain's own tests of a sandbox, against leeward's backend. Run by test_frameworks.py."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import pytest

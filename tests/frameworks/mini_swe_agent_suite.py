@@ -1,5 +1,7 @@
 """An environment of mini-SWE-agent, as its own are tested, and its agent with a scripted model. Run by test_frameworks.py."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """A provider of NeMo Gym's sandboxes, through its own Sandbox and by its contract. Run by test_frameworks.py."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

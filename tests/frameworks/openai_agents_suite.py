@@ -1,5 +1,7 @@
 """What openai-agents' sessions in sandboxes promise, and an agent with a scripted model. Run by test_frameworks.py."""
 
+from __future__ import annotations
+
 import asyncio
 import io
 import os

@@ -1,5 +1,7 @@
 """The examples of docs/frameworks.md, which the suites here run."""
 
+from __future__ import annotations
+
 import ast
 import asyncio
 import inspect

@@ -3,6 +3,8 @@ Pydantic AI's own tests of a workspace, against leeward's backend, its optional 
 test_frameworks.py.
 """
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest

@@ -1,5 +1,7 @@
 """leeward as a backend of `ray.experimental.sandbox`, on the daemon of LEEWARD_FLEET_SOCKETS. No cluster is needed."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 

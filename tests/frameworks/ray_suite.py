@@ -5,6 +5,8 @@ Runs in:   an environment with Ray; tests/integration/test_fleet_on_ray.py start
            cluster takes long to start, and the last one kills a node of it.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import re

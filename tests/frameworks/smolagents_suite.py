@@ -3,6 +3,8 @@ The tests that smolagents has for executors of any kind, from its source archive
 scripted model; and what ends code. Run by test_frameworks.py, with an environment `smolagents` of the daemon's.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
 import sys

@@ -1,5 +1,7 @@
 """A sandbox for agents of Strands, and its agent with a scripted model. Run by test_frameworks.py."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any

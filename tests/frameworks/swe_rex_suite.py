@@ -3,6 +3,8 @@ SWE-ReX's own tests of a runtime, from its source archive, against a server in a
 and the sandbox's end. Run by test_frameworks.py, with an environment `swe-rex` of the daemon's.
 """
 
+from __future__ import annotations
+
 import asyncio
 import importlib
 import os

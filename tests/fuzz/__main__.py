@@ -12,6 +12,8 @@ library over a kernel that is played, from connect to disconnect. They start fro
 replies, and keep nothing between runs. The seed is printed; FUZZ_SEED repeats it.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re

@@ -9,6 +9,8 @@ of MessagePack or lines of a request replaced, removed, doubled or moved; and by
 a find, and repeats the run.
 """
 
+from __future__ import annotations
+
 import multiprocessing
 import os
 import random

@@ -4,6 +4,8 @@ Hostile bytes for what `leeward image` decodes: the archive of a layer, which is
 Runs in:   as decoders.py, which has these targets among its own. Each input gets a folder of its own in /dev/shm.
 """
 
+from __future__ import annotations
+
 import io
 import os
 import shutil

@@ -7,6 +7,8 @@ Holds:     the server lives, and answers afterwards. No answer is a 5xx but thos
            logged as a fault. Its memory and descriptors don't grow with the number of requests.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import random

@@ -4,6 +4,8 @@ Hostile bytes for what the page, REST and WebSocket of approvals decode: bodies 
 Runs in:   as decoders.py, which has these targets among its own; needs the extra `web`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """`leeward agent`: what makes an agent feel at home, and what it still can't have."""
 
+from __future__ import annotations
+
 import json
 import re
 import shutil

@@ -3,6 +3,8 @@ Ends of `leeward agent` that come before there is an agent, and surroundings in 
 reason, and nothing left.
 """
 
+from __future__ import annotations
+
 import os
 import pwd
 import signal

@@ -1,5 +1,7 @@
 """The agent of examples/agent.py: it mends a project in a copy, and the host gets what a person agrees to."""
 
+from __future__ import annotations
+
 import runpy
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """`leeward agent start` with --profile, --approved and packages of the system's."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

@@ -1,5 +1,7 @@
 """The profile `agent`: a project at its own path, a home of its own, names that are hidden, hosts by a client's policy."""
 
+from __future__ import annotations
+
 import grp
 import os
 import pwd

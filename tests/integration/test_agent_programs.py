@@ -5,6 +5,8 @@ by Ctrl-C. No account is used, and no host of theirs is asked for anything. With
 worked, by which `./dev generate` makes the table of docs/agent-command.md.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,5 +1,7 @@
 """`leeward agent`: start, list, attach, stop; hooks, overlays, exit statuses, and that nothing is left."""
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os

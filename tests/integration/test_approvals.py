@@ -1,5 +1,7 @@
 """What a real sandbox has changed in its copy of a project, asked for, approved and applied file by file."""
 
+from __future__ import annotations
+
 import os
 import stat
 from collections.abc import Iterator

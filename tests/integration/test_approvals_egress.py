@@ -1,5 +1,7 @@
 """Connections that only a rule of `ask` names, decided by the service for approvals: they go on, or hear why not."""
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

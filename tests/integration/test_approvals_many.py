@@ -1,5 +1,7 @@
 """Many changes of one sandbox: each ends on the host when it is approved, whatever dies between the run and the decision."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess

@@ -3,6 +3,8 @@ Races and ends in between, through the real service: several who decide at once,
 approval and what it lets be done.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import json

@@ -3,6 +3,8 @@ The service for approvals, with a real daemon and real sandboxes: what a program
 decides from outside, and what is carried out.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import pty

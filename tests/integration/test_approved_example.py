@@ -1,5 +1,7 @@
 """The agent of examples/approved.py: what it does in its copy reaches the host as far as a person agrees."""
 
+from __future__ import annotations
+
 import runpy
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Code behaves as the same text in a file that `python3` runs, whichever way it is run."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

@@ -5,6 +5,8 @@ root's run starts one pytest as an ordinary user, on an installation that he can
 (kit/beside.py), and passes if that passes. What he finds is printed.
 """
 
+from __future__ import annotations
+
 import sys
 
 import pytest

@@ -1,5 +1,7 @@
 """What the driver without controllers asks the kernel at its start: whether RLIMIT_NPROC holds for this user."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 

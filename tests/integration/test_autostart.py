@@ -1,5 +1,7 @@
 """A daemon by itself: the first command after installing works, for an ordinary user who has done nothing else."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil

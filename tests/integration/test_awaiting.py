@@ -1,5 +1,7 @@
 """asyncio in kernels: one loop for all cells, and in branches a loop of their own."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Iterator
 

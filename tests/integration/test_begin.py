@@ -1,5 +1,7 @@
 """What a start does before it is decided what confines jobs: it makes no worker, and all of it can be taken back."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from dataclasses import replace

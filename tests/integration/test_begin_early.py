@@ -1,5 +1,7 @@
 """A runner for which somebody waits begins in C: its job finds what any other finds, and an interrupt is told."""
 
+from __future__ import annotations
+
 import json
 import signal
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """`leeward bench` against a daemon: that it measures at all, never how fast."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

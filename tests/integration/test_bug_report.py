@@ -1,5 +1,7 @@
 """`leeward bug-report`: what is in the file, and what isn't."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 from pathlib import Path

@@ -5,6 +5,8 @@ The promises themselves are in tests/native/client_checks.c, which runs plain, u
 and with the library under ASan and UBSan.
 """
 
+from __future__ import annotations
+
 import ctypes
 import itertools
 import os

@@ -5,6 +5,8 @@ The promises themselves are in tests/native/sandbox_checks.c, which runs plain, 
 under ASan and UBSan. Hostile daemons are those of tests/fuzz.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

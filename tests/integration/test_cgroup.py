@@ -5,6 +5,8 @@ The processes here are those of a worker in small: an init, reaper of orphans, i
 namespace of its own and with a uid that isn't root's, and a job that joins its leaf.
 """
 
+from __future__ import annotations
+
 import bisect
 import contextlib
 import ctypes

@@ -4,6 +4,8 @@ Shared mappings without a file, and memory files, where no cgroup counts memory:
 What a job gains by hiding such memory is tested in tests/escapes/test_memory.py, with each driver.
 """
 
+from __future__ import annotations
+
 import fcntl
 import os
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """The command line over the real thing: what `leeward exec` and `leeward run` promise."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal

@@ -1,5 +1,7 @@
 """Both Python clients over a real daemon."""
 
+from __future__ import annotations
+
 import asyncio
 import fcntl
 import hashlib

@@ -1,5 +1,7 @@
 """What a job's files look like to its client: names in, files out, and what is said of those that stay behind."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from pathlib import Path

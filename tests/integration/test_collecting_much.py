@@ -1,5 +1,7 @@
 """Large files that a job brings back: what the daemon takes for them, and jobs that lie about them."""
 
+from __future__ import annotations
+
 import threading
 from pathlib import Path
 

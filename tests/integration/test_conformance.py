@@ -1,5 +1,7 @@
 """The frames of tests/conformance, run against the Python and the C client over a real socket, and the daemon's reading."""
 
+from __future__ import annotations
+
 import ctypes
 import fcntl
 import json

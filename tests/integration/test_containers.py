@@ -6,6 +6,8 @@ The engine is runc. Docker and Podman give their containers to it or to crun; wh
 their own (a filter, AppArmor's profile) is in kit/container.py as far as it can be had here.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """A daemon in the background, looked after by commands: status, logs, reload, restart."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Each program of docs/cookbook.md prints what stands below it."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

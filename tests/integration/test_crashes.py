@@ -5,6 +5,8 @@ What a death of each other process spoils, stage by stage, is in test_pool.py; a
 at rest, or starts twice, in test_daemon_life.py.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import random

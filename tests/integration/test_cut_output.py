@@ -1,5 +1,7 @@
 """Output beyond its limit, where a program has state or files to lose: it goes on, and the middle is left out."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 import time

@@ -1,5 +1,7 @@
 """A daemon's life: start, second start, drain, stop, sudden death."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import signal

@@ -4,6 +4,8 @@ for each other one that is Python, by another seed in each run; and requests to 
 kernels. tests/fuzz says what must hold of them.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

@@ -1,5 +1,7 @@
 """A daemon that may have few descriptors, or has none left for a moment."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import resource

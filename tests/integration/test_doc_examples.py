@@ -7,6 +7,8 @@ README.md and docs/using.md are typed in their order by test_readme.py, those of
 test_env_command.py. That every other one can be typed is in unit/test_documented_commands.py.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

@@ -1,5 +1,7 @@
 """A snapshot in a file: written by one daemon, loaded by the next, refused where something else is different."""
 
+from __future__ import annotations
+
 import json
 import stat
 from pathlib import Path

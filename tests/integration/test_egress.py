@@ -4,6 +4,8 @@ Egress: what a sandbox reaches by a policy, with the programs that people use; a
 The servers are on this host's loopback, and the names of a resolver of the tests' own.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess

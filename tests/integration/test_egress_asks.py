@@ -3,6 +3,8 @@ What only a rule of `ask` names waits for the operator's answer, through a real 
 a fetch; and is refused at once where nobody listens.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 from collections.abc import Iterator

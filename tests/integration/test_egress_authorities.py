@@ -3,6 +3,8 @@ Programs that people use trust the authorities of their sandbox's policy, withou
 other policy: each has a request of its own, which reaches the host or doesn't.
 """
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 from collections.abc import Iterator

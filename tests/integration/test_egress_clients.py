@@ -6,6 +6,8 @@ by it as well, where no address but its own leads anywhere.
 What a row needs and this machine lacks is skipped by name; `./dev test` installs what it can.
 """
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """Secrets in `fetch`, and hosts with certificates of the policy's authorities, through a real daemon."""
 
+from __future__ import annotations
+
 import os
 import secrets
 from collections.abc import Iterator

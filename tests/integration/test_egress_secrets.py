@@ -1,5 +1,7 @@
 """Secrets: a job sees a placeholder, and the secret's hosts the value; with the programs that people use."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from pathlib import Path

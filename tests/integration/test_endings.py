@@ -1,5 +1,7 @@
 """How a job of code alone tells its end, and who may tell it."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from collections.abc import Iterator

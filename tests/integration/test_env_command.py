@@ -1,5 +1,7 @@
 """`leeward env`: environments that pip makes in a sandbox, from a folder and from an index that a policy allows."""
 
+from __future__ import annotations
+
 import asyncio
 import concurrent.futures
 import json

@@ -1,5 +1,7 @@
 """Environments: interpreters with packages of their own, in pools of their own, beside the daemon's."""
 
+from __future__ import annotations
+
 import asyncio
 import re
 import subprocess

@@ -1,5 +1,7 @@
 """Users beside each other on one daemon, of whom some are hostile: workers and connections for everybody else."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress

@@ -7,6 +7,8 @@ same operation, and has no more processes, mounts, groups, descriptors and files
 Short, each operation, kind and fault at least once; LEEWARD_LONG has the whole matrix, parts of it by -k.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import itertools

@@ -1,5 +1,7 @@
 """What somebody finds who tries leeward by its command line and its client, before he reads much."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys

@@ -5,6 +5,8 @@ The stand-in, tests/nix, has the names that the flake uses and no packages: what
 evaluates, and whether the module's units are those of `leeward daemon install`. Nothing is built.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil

@@ -1,5 +1,7 @@
 """A fleet of three real daemons on this host."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

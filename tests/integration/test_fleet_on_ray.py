@@ -1,5 +1,7 @@
 """A fleet on Ray, in an environment of its own: tests/frameworks/ray_suite.py has the tests, since Ray starts once."""
 
+from __future__ import annotations
+
 import contextlib
 import socket
 import subprocess

@@ -1,5 +1,7 @@
 """The commands and programs of docs/fleet.md, and examples/rollouts.py, as they stand."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

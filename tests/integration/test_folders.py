@@ -1,5 +1,7 @@
 """Folders of the host in live sandboxes, and copies of them: with the real mounts, over both transports."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json

@@ -7,6 +7,8 @@ Of those that show the same a whole run has one, another one with each commit. W
 passed, for README.md's table.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

@@ -1,5 +1,7 @@
 """`fresh_layout`: each job, session and sandbox has an address layout and a hash seed that no other has."""
 
+from __future__ import annotations
+
 import os
 import signal
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """A job whose processes somebody outside has frozen: it is answered all the same, and costs one worker until they thaw."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import select

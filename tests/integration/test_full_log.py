@@ -1,5 +1,7 @@
 """A daemon whose log can't be written: the file system under it is full."""
 
+from __future__ import annotations
+
 import socket
 import subprocess
 import time

@@ -1,5 +1,7 @@
 """Functions of the client's, called by jobs: every way to run code, over every transport."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import runpy

@@ -1,5 +1,7 @@
 """The harness for a model that docs/agents.md shows: it survives what its scripted model does."""
 
+from __future__ import annotations
+
 import runpy
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What a command line has started ends with it, by whatever signal; and what the daemon says of it is true."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import signal

@@ -4,6 +4,8 @@ What `leeward doctor` finds on this machine, and where something is taken away f
 In containers: test_containers.py. Hosts that can't be had: tests/unit/apps/host/test_records.py.
 """
 
+from __future__ import annotations
+
 import ctypes
 import errno
 import json

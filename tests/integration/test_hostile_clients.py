@@ -1,5 +1,7 @@
 """What a client does to the daemon beside its requests: descriptors that nobody asked for."""
 
+from __future__ import annotations
+
 import array
 import contextlib
 import errno

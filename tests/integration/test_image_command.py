@@ -1,5 +1,7 @@
 """`leeward image`: a store of one's own, by the command line."""
 
+from __future__ import annotations
+
 import json
 import socket
 import stat

@@ -1,5 +1,7 @@
 """Programs that expect to be root, of the host's own Debian packages, in an image with their stock settings."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

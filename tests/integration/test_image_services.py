@@ -1,5 +1,7 @@
 """Databases, sudo, npm and repositories with tests, of the host's own Debian packages, with their stock settings."""
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 import tempfile

@@ -1,5 +1,7 @@
 """A stranger's first minutes: leeward installed from an index of wheels, by an ordinary user with an empty home."""
 
+from __future__ import annotations
+
 import os
 import re
 import runpy

@@ -1,5 +1,7 @@
 """Ctrl-C: KeyboardInterrupt in the job, and its end when it comes again. On a person's terminal, over both transports."""
 
+from __future__ import annotations
+
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

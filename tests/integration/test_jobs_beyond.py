@@ -1,5 +1,7 @@
 """Jobs beyond the pool's own workers: as many as memory and processors carry, and none that computes at others' cost."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import time

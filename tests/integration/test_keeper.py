@@ -5,6 +5,8 @@ Each test runs a short program of its own, which stands in for zygote and daemon
 would otherwise be a copy of pytest.
 """
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys

@@ -5,6 +5,8 @@ As in test_keeper.py each test runs a short program of its own, which stands in 
 part of it: a program's way is that of its descriptors alone.
 """
 
+from __future__ import annotations
+
 import re
 
 import pytest

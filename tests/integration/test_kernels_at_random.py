@@ -7,6 +7,8 @@ everything that takes it off that. Each request gets one answer, which is its ow
 asks of it in that order, and once; and in the end the books are empty.
 """
 
+from __future__ import annotations
+
 import os
 import random
 from collections import Counter

@@ -1,5 +1,7 @@
 """`packaging/kubernetes`: the manifests, their commands, and the pod's rights, tried in a container that has no others."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import tempfile

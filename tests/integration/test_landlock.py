@@ -4,6 +4,8 @@ Landlock alone, on the real kernel: what it leaves to a job, how it is entered, 
 What it refuses: tests/escapes/test_landlock.py.
 """
 
+from __future__ import annotations
+
 import ctypes
 import dataclasses
 import fcntl

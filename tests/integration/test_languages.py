@@ -4,6 +4,8 @@ libleeward from every language that has a page: the examples, the pages' ten lin
 Runs against what is installed: header and libraries are those that `leeward config` names.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re

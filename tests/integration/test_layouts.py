@@ -1,5 +1,7 @@
 """A new zygote now and then: jobs of before and after have different address layouts, and nobody waits for it."""
 
+from __future__ import annotations
+
 import os
 import signal
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """What jobs leave behind in the daemon and on the host: nothing, whatever became of them."""
 
+from __future__ import annotations
+
 import contextlib
 import gc
 import os

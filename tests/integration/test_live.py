@@ -5,6 +5,8 @@ With each cgroup driver that this machine can have: what descends from a process
 a walk.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os

@@ -1,5 +1,7 @@
 """Interpreters in a live sandbox: a fresh one for a job, with the sandbox's files, and one with state."""
 
+from __future__ import annotations
+
 import os
 import signal
 import time

@@ -1,5 +1,7 @@
 """Output of a job is passed to the caller's functions while the job runs: jobs, sessions, kernels, by both clients."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
 from collections.abc import Callable

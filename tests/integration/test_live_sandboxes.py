@@ -1,5 +1,7 @@
 """Live sandboxes with the real thing: programs under all locks, what stays between them, and every way to end."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import signal

@@ -1,5 +1,7 @@
 """Live sync, with a real daemon and a real sandbox: what flows to the host, what flows in, and what doesn't."""
 
+from __future__ import annotations
+
 import os
 import signal
 from collections.abc import Iterator

@@ -4,6 +4,8 @@ The plugin for the command `llm`: the real command with the model `echo`, which 
 It runs in an environment of its own, made by ./dev test. One `llm` makes all calls of a table.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """`leeward logs` and `leeward explain` of a job: how jobs, sandboxes and what runs in them ended."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import time

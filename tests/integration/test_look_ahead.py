@@ -3,6 +3,8 @@ What a job writes that somebody waits for is copied by the call that makes it, a
 otherwise.
 """
 
+from __future__ import annotations
+
 import json
 from typing import Any
 

@@ -3,6 +3,8 @@
 which leaves anything. And that it finds what is wrong.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """More sessions than half of the workers: workers are made for them, jobs keep theirs, and all go again."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 

@@ -1,5 +1,7 @@
 """Many jobs by one call, with both clients and by the command."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import ctypes

@@ -3,6 +3,8 @@
 where it is there.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re

@@ -1,5 +1,7 @@
 """The lines of docs/agents.md that add leeward's tools to programs: typed into the real ones, whose models have them then."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

@@ -1,5 +1,7 @@
 """The mount table of a job is the intended list, line by line."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import subprocess

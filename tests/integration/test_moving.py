@@ -1,5 +1,7 @@
 """Both sides of each pair of docs/moving.md print 42, where the other can be run."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

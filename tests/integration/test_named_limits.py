@@ -1,5 +1,7 @@
 """A result's advice: the limit that hurts a program, whether or not it ends it, and what to do where a package is missing."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 from collections.abc import Iterator

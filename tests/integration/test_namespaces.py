@@ -1,5 +1,7 @@
 """Namespaces and ids of zygote, keeper, init and job, read from the host."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from pathlib import Path

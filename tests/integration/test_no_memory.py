@@ -5,6 +5,8 @@ Left out are close(2), since strace refuses by not calling, and no kernel keeps 
 read(2), which takes no memory for a pipe: the fast path, which has read stdout, couldn't give the job back any more.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import subprocess

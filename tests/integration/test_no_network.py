@@ -1,5 +1,7 @@
 """A sandbox without a network, as programs and their users see it."""
 
+from __future__ import annotations
+
 import subprocess
 from pathlib import Path
 

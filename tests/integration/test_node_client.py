@@ -1,5 +1,7 @@
 """The package for Node: its own tests, over a live daemon; and that it is what the rest of leeward is."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

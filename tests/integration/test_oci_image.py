@@ -1,5 +1,7 @@
 """packaging/image: the image is made of a wheel without an engine, read by leeward's own import, and started by runc."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

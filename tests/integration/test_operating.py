@@ -1,5 +1,7 @@
 """Operating a daemon: metrics, the security log, several users, reload, and the service manager's socket."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import itertools

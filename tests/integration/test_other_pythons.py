@@ -4,6 +4,8 @@ Environments of other versions of Python than the daemon's: jobs, sessions, kern
 `./dev test` makes `.venv-python3.12` and so on of the interpreters that this machine has.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import tempfile

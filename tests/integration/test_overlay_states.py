@@ -1,5 +1,7 @@
 """States of an overlay that are kept, gone back to, and undone in part: with the real mounts."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

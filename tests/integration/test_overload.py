@@ -3,6 +3,8 @@ A connection that floods a daemon with jobs: most are refused, at once and witho
 theirs run. test_fair_shares.py has the same of other users.
 """
 
+from __future__ import annotations
+
 import socket
 from collections.abc import Iterator
 

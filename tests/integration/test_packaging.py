@@ -1,5 +1,7 @@
 """What is built, and that a stranger can install it: wheel, source archive, `dev`."""
 
+from __future__ import annotations
+
 import os
 import re
 import runpy

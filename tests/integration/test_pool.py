@@ -5,6 +5,8 @@ Every request gets exactly one answer. SIGKILL on a process spoils at most the j
 what no runner had read runs elsewhere.
 """
 
+from __future__ import annotations
+
 import os
 import select
 import signal

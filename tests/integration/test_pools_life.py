@@ -1,5 +1,7 @@
 """What happens to the daemon happens to all its pools: its end, a lost zygote, a changed configuration."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

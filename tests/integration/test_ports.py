@@ -1,5 +1,7 @@
 """Servers in live sandboxes on ports of the host: HTTP and WebSocket, by both clients and the command."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import signal

@@ -4,6 +4,8 @@ Real libraries in `preload`: each leaves the zygote one thread, jobs use it at o
 With the newest versions that pip finds: `./dev test` installs them.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Callable

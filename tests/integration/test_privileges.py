@@ -1,5 +1,7 @@
 """Privileges of zygote, keeper, init and job, as the host's /proc tells them, and python-prctl from within."""
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import shutil

@@ -1,5 +1,7 @@
 """The processor time of short jobs: to the microsecond, and without arming, whoever counts it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import pytest

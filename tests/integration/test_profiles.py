@@ -1,5 +1,7 @@
 """Profiles that the operator has made of leeward's own: what they show and permit, and what `leeward profiles` says."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import tempfile

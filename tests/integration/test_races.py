@@ -6,6 +6,8 @@ of the loop what the daemon's Python does. test_supervisor.py has the supervisor
 than there are.
 """
 
+from __future__ import annotations
+
 import os
 import subprocess
 from pathlib import Path

@@ -1,5 +1,7 @@
 """States of programs that nobody has thought of: copies show what the original shows, and so does the end of a long chain."""
 
+from __future__ import annotations
+
 import os
 import random
 from collections.abc import Callable

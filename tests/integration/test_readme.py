@@ -1,5 +1,7 @@
 """What the README and the page on use tell a reader to type works as it stands."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

@@ -5,6 +5,8 @@ With numpy imported by the job and with numpy warm in the zygote; by whoever run
 and by root also as an ordinary user.
 """
 
+from __future__ import annotations
+
 import base64
 import json
 import os

@@ -1,5 +1,7 @@
 """What ordinary programs do, and expect to work, inside."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

@@ -1,5 +1,7 @@
 """Processes that come to the daemon when their parents have died are reaped, whatever has ended."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal

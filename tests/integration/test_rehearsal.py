@@ -1,5 +1,7 @@
 """A job can't tell whether its process has rehearsed."""
 
+from __future__ import annotations
+
 import functools
 import json
 

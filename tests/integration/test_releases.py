@@ -5,6 +5,8 @@ The default run holds the audit to a wheel that isn't what it says. LEEWARD_LONG
 commands of docs/packaging.md do.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import runpy

@@ -3,6 +3,8 @@ Clients of a daemon on another machine: by `leeward serve leeward`, by ssh, and 
 tested twice: over this host's loopback, and with the daemon's side in another network.
 """
 
+from __future__ import annotations
+
 import asyncio
 import getpass
 import json

@@ -1,5 +1,7 @@
 """Large requests to a real daemon, by the arena."""
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import os

@@ -1,5 +1,7 @@
 """Results by memory file and inline, by the switch --results."""
 
+from __future__ import annotations
+
 import asyncio
 import ctypes
 import fcntl

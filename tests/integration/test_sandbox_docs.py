@@ -1,5 +1,7 @@
 """Every example of docs/sandboxes.md, docs/workdir.md and others works as it stands, and prints what the page says."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

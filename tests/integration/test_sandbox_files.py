@@ -1,5 +1,7 @@
 """Files of live sandboxes with the real thing: under all locks, over both transports, and in bounded memory."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """Terminals of live sandboxes as their clients have them: over the daemon, with the programs that people use on one."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import re

@@ -10,6 +10,8 @@ allows what they need and no more) is what a sanitizer's runtime can't live with
 A report goes to a file, whichever process it is about and whoever swallows its words, and any fails the run.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re

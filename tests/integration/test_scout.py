@@ -4,6 +4,8 @@ A scout by itself: a clone that tells which pages it wrote.
 Each test runs a short program of its own: what it clones would otherwise be a copy of pytest.
 """
 
+from __future__ import annotations
+
 import subprocess
 import sys
 

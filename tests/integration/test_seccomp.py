@@ -1,5 +1,7 @@
 """The filter in a real kernel: it decides what the plan says, and nothing gets round it."""
 
+from __future__ import annotations
+
 import ctypes
 import errno
 import fcntl

@@ -1,5 +1,7 @@
 """`leeward selftest` on this machine; and over sandboxes that lack a lock, where exactly the rows of that lock fail."""
 
+from __future__ import annotations
+
 import json
 import secrets
 import socket

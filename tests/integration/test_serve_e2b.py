@@ -1,5 +1,7 @@
 """`leeward serve e2b`: E2B's own clients as they are, what keeps tenants apart, and hostile requests."""
 
+from __future__ import annotations
+
 import base64
 import fcntl
 import json

@@ -1,5 +1,7 @@
 """`leeward serve --fleet`: one daemon on this host and one behind another `leeward serve`, with two servers before them."""
 
+from __future__ import annotations
+
 import contextlib
 import http.client
 import json

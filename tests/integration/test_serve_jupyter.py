@@ -1,5 +1,7 @@
 """`leeward serve jupyter`: kernels as Open WebUI, nbclient, JupyterLab and a hostile client see them."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

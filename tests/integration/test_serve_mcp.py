@@ -1,5 +1,7 @@
 """`leeward serve mcp`: as the protocol's own clients of both wires see it, its conformance suite, and a hostile one."""
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import http.client

@@ -1,5 +1,7 @@
 """What `packaging/serve` has: the unit, the proxy with TLS, run as it is, and the containers."""
 
+from __future__ import annotations
+
 import contextlib
 import http.client
 import json

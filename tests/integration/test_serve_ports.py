@@ -1,5 +1,7 @@
 """`leeward serve ports`: servers in sandboxes from outside, and what keeps them apart."""
 
+from __future__ import annotations
+
 import base64
 import contextlib
 import http.client

@@ -1,5 +1,7 @@
 """`leeward serve run-code`: SandboxFusion's interface, by plain requests and by its own client."""
 
+from __future__ import annotations
+
 import base64
 import json
 import os

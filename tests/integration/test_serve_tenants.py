@@ -1,5 +1,7 @@
 """What keeps tenants of `leeward serve` apart, and what its operator learns of each of them."""
 
+from __future__ import annotations
+
 import contextlib
 import http.client
 import json

@@ -1,5 +1,7 @@
 """Hostile clients against a real daemon, and a good one beside them. In the catalogue: daemon and protocol."""
 
+from __future__ import annotations
+
 import os
 import socket
 import struct

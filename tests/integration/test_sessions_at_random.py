@@ -6,6 +6,8 @@ counted when they are over, and everything that takes them off it. Each request 
 what its jobs made of it, and in the end the books are empty.
 """
 
+from __future__ import annotations
+
 import os
 import random
 from collections import Counter

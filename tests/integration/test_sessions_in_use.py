@@ -3,6 +3,8 @@ Sessions as people use them: what tracebacks show, how `exit()` ends, what a tim
 lost.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import pytest

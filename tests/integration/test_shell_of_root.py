@@ -1,5 +1,7 @@
 """The profile `shell` of root's daemon: root's own folders, wherever they are; and one that the kernel can't show so."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import tempfile

@@ -3,6 +3,8 @@ Lines of agents that run outside: by `leeward-shell-prefix`, as a real shell cal
 Code where it is there.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import secrets

@@ -3,6 +3,8 @@ What code shows, with the real thing: over both transports, in fresh interpreter
 packages that people use.
 """
 
+from __future__ import annotations
+
 import asyncio
 import struct
 from collections.abc import Callable, Iterator

@@ -1,5 +1,7 @@
 """The documentation as a site: mkdocs builds it without a warning, and each link leads somewhere."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

@@ -4,6 +4,8 @@ A snapshot by itself: memory becomes a file's and keeps its content.
 Each test runs a short program of its own: what it changes would otherwise be pytest's memory.
 """
 
+from __future__ import annotations
+
 import fcntl
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """Snapshots of a kernel's state: rolled back to, begun with in other sandboxes, and refused by name."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import subprocess

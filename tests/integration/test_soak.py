@@ -1,5 +1,7 @@
 """`bench/soak.py`: thousands of jobs, some hostile, while processes are killed. And that it finds what is wrong."""
 
+from __future__ import annotations
+
 import os
 import socket
 import subprocess

@@ -4,6 +4,8 @@ Keepers, inits and jobs as the shim makes them, without any lock.
 Each test runs a short program of its own: what it clones would otherwise be a copy of pytest.
 """
 
+from __future__ import annotations
+
 import subprocess
 import sys
 

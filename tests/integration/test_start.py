@@ -1,5 +1,7 @@
 """A program that is started backstage: it is there, or nothing is left of it."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import signal

@@ -1,5 +1,7 @@
 """The state of a process as bytes and back, without a sandbox: what is loaded, and what is refused with nothing changed."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path

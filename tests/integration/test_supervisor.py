@@ -1,5 +1,7 @@
 """The supervisor's thread on real listeners: always EACCES, nobody waits for another, nothing is lost."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os

@@ -3,6 +3,8 @@ What the supervisor grants and charges, on real listeners: see docs/decisions/00
 test_charged_memory.py.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os

@@ -5,6 +5,8 @@ The filter is the only lock here, and the view is the host's: what a real sandbo
 tests/escapes/test_watching.py.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os

@@ -1,5 +1,7 @@
 """`leeward shell`, `sandbox attach`, `python` and `top` by a person at a terminal."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os

@@ -1,5 +1,7 @@
 """A process of a live sandbox on a terminal: a pty whose master the daemon keeps."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import signal

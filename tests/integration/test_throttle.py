@@ -1,5 +1,7 @@
 """Clients that ask for more than the daemon has room for, and get all of it."""
 
+from __future__ import annotations
+
 import asyncio
 import select
 import threading

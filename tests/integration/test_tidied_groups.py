@@ -1,5 +1,7 @@
 """A script on the host that removes empty cgroups, a daemon's among them: it costs a runner at most."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import threading

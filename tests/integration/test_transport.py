@@ -1,5 +1,7 @@
 """The daemon over each of its transports: the same answers, and what it does where the kernel refuses io_uring."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os

@@ -1,5 +1,7 @@
 """Several users on one pool: turns, quotas, and what changes while jobs run and wait."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import pytest

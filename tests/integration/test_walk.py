@@ -1,5 +1,7 @@
 """The walk of a job from a connection to its runner's pipe, as docs/architecture.md draws it."""
 
+from __future__ import annotations
+
 import pytest
 
 from kit import reactors

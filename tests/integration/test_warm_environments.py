@@ -1,5 +1,7 @@
 """Environments whose jobs, sessions and kernels begin as copies of a process that has run the operator's code once."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 from pathlib import Path

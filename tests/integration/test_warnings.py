@@ -4,6 +4,8 @@ The C for the architecture that this machine isn't: no warning. For its own, the
 `./dev lint` asks too, where clang and the headers are; it installs neither, and `./dev test` does.
 """
 
+from __future__ import annotations
+
 import os
 import platform
 import subprocess

@@ -4,6 +4,8 @@ The watch of the `none` driver, when numbers of processes pass to strangers.
 In a pid namespace of its own, where the number of the next process can be chosen.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import resource

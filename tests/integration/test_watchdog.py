@@ -5,6 +5,8 @@ The daemon is a test build whose loop blocks in a client's ping (kit/stalling.py
 thread.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal

@@ -1,5 +1,7 @@
 """Short jobs where no controller counts: the fast path looks after them by itself, and tells what the watch would."""
 
+from __future__ import annotations
+
 import resource
 from collections.abc import Iterator
 from typing import Any

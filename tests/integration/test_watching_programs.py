@@ -5,6 +5,8 @@ In its own folder, in a folder of the host that is written in place, where chang
 overlay of one.
 """
 
+from __future__ import annotations
+
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

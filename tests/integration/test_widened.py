@@ -1,5 +1,7 @@
 """`loopback` and `terminal` of the configuration, through the command line: what works with them, and how it is without."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

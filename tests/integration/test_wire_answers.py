@@ -1,5 +1,7 @@
 """Each operation's answer has the fields that leeward/wire/schema.py says, by a real daemon."""
 
+from __future__ import annotations
+
 import socket
 from collections.abc import Mapping
 from contextlib import closing

@@ -1,5 +1,7 @@
 """A folder with tools: each tool does what the table says, and the object's calls what its documentation says."""
 
+from __future__ import annotations
+
 import asyncio
 import errno
 import inspect

@@ -3,6 +3,8 @@ The tables of a work folder through the other clients: every row of tools, the s
 and by the command line a row of each tool, some of the shell's, JavaScript, and paths that lead out.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import shutil

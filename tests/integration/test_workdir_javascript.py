@@ -1,5 +1,7 @@
 """JavaScript in a work folder: a real Node, confined and bounded like everything else."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

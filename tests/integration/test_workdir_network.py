@@ -3,6 +3,8 @@ A folder with tools that has a policy of egress: `fetch`, curl, and `fetch` in J
 why they don't reach what it doesn't.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import subprocess

@@ -1,5 +1,7 @@
 """The zygote's memory is a file's: jobs find in it what they would find otherwise, and no way to write it."""
 
+from __future__ import annotations
+
 import json
 
 import pytest

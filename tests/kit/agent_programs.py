@@ -1,5 +1,7 @@
 """The agents' own programs that tests run: where `./dev test` has put them."""
 
+from __future__ import annotations
+
 import json
 import shutil
 import subprocess

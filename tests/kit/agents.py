@@ -1,5 +1,7 @@
 """`leeward agent` in tests: a home of the test's own, definitions in it, a daemon whose broker asks the tests' resolver."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import tempfile

@@ -4,6 +4,8 @@ A real browser before the page of approvals, which uvicorn serves on a thread.
 Runs in:   the tests.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 import threading

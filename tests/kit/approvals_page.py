@@ -4,6 +4,8 @@ The app of approvals with a real queue, and a service that carries files out and
 Runs in:   the tests.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -4,6 +4,8 @@ The page of approvals with something of everything on it, and pictures of its vi
 Runs in:   the tests, and a program of its own, which writes docs/pictures.
 """
 
+from __future__ import annotations
+
 import base64
 import os
 import struct

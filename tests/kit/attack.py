@@ -4,6 +4,8 @@ The parts of attacks: job code that makes any system call, and an environment wi
 Runs in:   the tests; `PRELUDE` in the job.
 """
 
+from __future__ import annotations
+
 import json
 import platform
 import sys

@@ -1,5 +1,7 @@
 """The programs of the package as instructions, for tests that run them."""
 
+from __future__ import annotations
+
 import struct
 
 from leeward.isolation.seccomp.compiler.bpf import Instruction

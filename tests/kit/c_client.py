@@ -4,6 +4,8 @@ The C client for tests. It is built once in a run, and its program `leeward` lie
 Runs in:   pytest, as a plugin of conftest.py.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import runpy

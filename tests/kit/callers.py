@@ -4,6 +4,8 @@ The caller of a job and the holder of a runner, for a test that runs an Executio
 Runs in:   a test.
 """
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 
 from leeward.daemon.loop.fast_path import ReplyAddress

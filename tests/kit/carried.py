@@ -4,6 +4,8 @@ A way to a fleet's carrier in this process, which copies what travels, as Ray's 
 Runs in:   the tests.
 """
 
+from __future__ import annotations
+
 import asyncio
 import pickle
 

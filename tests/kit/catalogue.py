@@ -6,6 +6,8 @@ Runs in:   its test; and `./dev generate`, which writes the column of tests anew
 Tests are read, not imported: a citation is the number in a function's name, a claim the name in its mark `lock`.
 """
 
+from __future__ import annotations
+
 import ast
 import os
 import re

@@ -1,5 +1,7 @@
 """Files of version 1 hierarchies, as a fake cgroup file system has them, for the tests of the version 1 driver."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """A reactor as far as its time goes, which stands until a test moves it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

@@ -1,5 +1,7 @@
 """Configurations from files of a test's own, never from the host's."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import Any

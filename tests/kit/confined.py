@@ -4,6 +4,8 @@ A process under the job's syscall filter and nothing else, answered by a supervi
 Runs in:   the tests. What the filter decides is seen here without the help of other layers.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import platform

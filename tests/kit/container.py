@@ -8,6 +8,8 @@ is masked, cgroups are read-only, and in the root filesystem is what every Debia
 `DOCKER_LIKE` is a filter that does with leeward's calls what Docker's default profile does.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os

@@ -9,6 +9,8 @@ such a daemon.
 Runs in:   a process of its own. The product has no switch for any of it.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from importlib import import_module

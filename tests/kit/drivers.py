@@ -5,6 +5,8 @@ driver of another engine.
 Runs in:   the tests. The product has no such drivers, and no way to choose one.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Mapping
 from typing import Any

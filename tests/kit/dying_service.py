@@ -5,6 +5,8 @@ Runs in:   a process of its own, for the tests: python -m kit.dying_service STEP
            only once FILE exists, so that it can first carry out what the service before it has left.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import sys

@@ -7,6 +7,8 @@ The certificate is for example.org and its sub-domains. Only clients that are gi
 no secret, since no other host has the certificate.
 """
 
+from __future__ import annotations
+
 import asyncio
 import ssl
 import tempfile

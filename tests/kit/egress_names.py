@@ -4,6 +4,8 @@ The names of the tests' own resolver, in the broker's process. All names of test
 The point `broker.entry` puts this resolver in the place of the product's: egress.py.
 """
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 from ipaddress import ip_address

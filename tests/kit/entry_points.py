@@ -1,5 +1,7 @@
 """What pip would have written of leeward's entry points, for frameworks that find their adapters by these."""
 
+from __future__ import annotations
+
 import tomllib
 from pathlib import Path
 

@@ -5,6 +5,8 @@ prometheus.io/docs/instrumenting/exposition_formats: HELP and TYPE once per fami
 of a family together, no series twice, histograms that add up.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from dataclasses import dataclass, field

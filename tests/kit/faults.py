@@ -10,6 +10,8 @@ Runs in:   pytest, as a plugin of conftest.py. Daemons in processes of their own
 live_daemon.py reads that log.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator
 
 import pytest

@@ -8,6 +8,8 @@ Why ours:  these look for themselves and import nothing of leeward, so a wrong p
 A requirement is a feature's name, or name>=version: "landlock>=4", "kernel>=6.12".
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import errno

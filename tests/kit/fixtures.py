@@ -5,6 +5,8 @@ Runs in:   pytest, as a plugin of conftest.py. A file that needs one of these in
            of that name.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 from collections.abc import Callable, Iterator

@@ -4,6 +4,8 @@ Code for a kernel whose snapshots are forged: its child does something else than
 It reaches into leeward's module in its own process, as any job may.
 """
 
+from __future__ import annotations
+
 #: In the kernel: its child does this in place of writing the state.
 FORGED = """
 import array, itertools, mmap, os, random, socket, struct, sys

@@ -1,5 +1,7 @@
 """Programs of the tree that are in no package, as modules."""
 
+from __future__ import annotations
+
 import importlib.util
 from pathlib import Path
 from types import ModuleType

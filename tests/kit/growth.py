@@ -4,6 +4,8 @@ What grows each time leaks.
 Runs in:   the tests.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 

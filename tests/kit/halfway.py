@@ -6,6 +6,8 @@ Runs in:   a test's zygote, which is a test build: kit/points.py. The locks are 
            once: with a lock that isn't taken out, a control would be worthless.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import importlib

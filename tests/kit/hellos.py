@@ -4,6 +4,8 @@ Client hellos for tests: made by hand, and by OpenSSL.
 Runs in:   the tests.
 """
 
+from __future__ import annotations
+
 import ssl
 import struct
 

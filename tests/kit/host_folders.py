@@ -1,5 +1,7 @@
 """Clients that give folders of the host to sandboxes: one that makes its requests itself, and one of another user."""
 
+from __future__ import annotations
+
 import os
 import pwd
 import socket

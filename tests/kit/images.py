@@ -1,5 +1,7 @@
 """Images for tests: layers, archives, and a store to import them into."""
 
+from __future__ import annotations
+
 import contextlib
 import gzip
 import hashlib

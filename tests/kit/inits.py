@@ -4,6 +4,8 @@ Inits and jobs one by one, from Python: `lw_keep` makes them in C, and only in a
 Runs in:   processes of tests that stand in for a keeper.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from leeward._native._shim import ffi, lib

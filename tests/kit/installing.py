@@ -4,6 +4,8 @@ leeward as a stranger gets it: an index of wheels on loopback, what installs fro
 Runs in:   the tests. `./dev test` fetches the wheels that leeward needs, and uv and pipx, into .venv-installers.
 """
 
+from __future__ import annotations
+
 import contextlib
 import re
 import shlex

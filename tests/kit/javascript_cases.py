@@ -1,5 +1,7 @@
 """JavaScript in a work folder, as cases: code, what it prints, how it ends; and what a program can see of its Node."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 #: Files of the folder.

@@ -1,5 +1,7 @@
 """A notebook that JupyterLab runs in a browser, with a kernel in a sandbox."""
 
+from __future__ import annotations
+
 import json
 import socket
 import subprocess

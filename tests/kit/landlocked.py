@@ -4,6 +4,8 @@ Landlock alone, in a forked child: no namespace, no filter, the host's own file 
 Runs in:   the tests of the layer, and those of the attacks on it.
 """
 
+from __future__ import annotations
+
 import ctypes
 import errno
 import json

@@ -16,6 +16,8 @@ is over, and then the others.
 run (kit/quick.py) in the first.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os

@@ -18,6 +18,8 @@ asserts inside. Of a test with the mark `lock` it is one only if something ran i
 Runs in:   pytest, as a plugin of conftest.py.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass

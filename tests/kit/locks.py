@@ -4,6 +4,8 @@ The locks that a test can take out of a sandbox, by name.
 Runs in:   tests and their zygotes; imports nothing, so that the lists are the same for both.
 """
 
+from __future__ import annotations
+
 #: The locks of a job's process, which halfway.py takes out in the zygote. `Box(locks=...)` keeps those that it names.
 #: The user namespace isn't among them, because without it no sandbox can be made.
 LOCKS = frozenset({

@@ -1,5 +1,7 @@
 """Servers of HTTP on this host's loopback, for as long as a test wants them."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -5,6 +5,8 @@ Runs in:   the tests' process, which is the daemon of its boxes, and a test buil
            for this either.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any

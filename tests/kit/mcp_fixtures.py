@@ -5,6 +5,8 @@ A server between the suite and the real one puts calls of real tools in the plac
 are passed on as they are.
 """
 
+from __future__ import annotations
+
 import http.client
 import json
 import threading

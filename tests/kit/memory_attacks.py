@@ -4,6 +4,8 @@ Attacks by which jobs try to have more memory than their limit: catalogue cases 
 Runs in:   the tests' process; pure data. tests/escapes/test_memory.py runs each in a sandbox, and without a driver.
 """
 
+from __future__ import annotations
+
 from leeward.spec.limits import MIB
 
 #: Around an attack, which ends by a value or an error; that is what it says. What it took it has until a watch has had its

@@ -12,6 +12,8 @@ Requests without tools, such as for a title, get a word. aider has no tools: wha
 in the words of `RAN`.
 """
 
+from __future__ import annotations
+
 import http.server
 import json
 import socket

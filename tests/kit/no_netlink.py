@@ -5,6 +5,8 @@ containers with such a filter: socket(2) of that family fails with EAFNOSUPPORT,
 Source:    systemd.exec(5) on RestrictAddressFamilies=, which is a filter of seccomp as well; seccomp(2)
 """
 
+from __future__ import annotations
+
 import ctypes
 import errno
 import platform

@@ -1,5 +1,7 @@
 """What a server asks of its pool beside jobs, answered by one that has no fast path and bounds nothing."""
 
+from __future__ import annotations
+
 from typing import Any, NoReturn
 
 from leeward.errors import Busy

@@ -8,6 +8,8 @@ leeward's wheel in it. It belongs to root and is read-only for the user, as an a
 that isn't root's uses the interpreter that it runs on.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
 import pwd

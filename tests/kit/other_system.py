@@ -6,6 +6,8 @@ Source:    typeshed, the declarations of Python's modules by system, which mypy 
 Not here:  what the other kernel does otherwise.
 """
 
+from __future__ import annotations
+
 import ast
 import importlib
 import importlib.util

@@ -1,5 +1,7 @@
 """An authority of the tests' own, and a certificate by it for a name and those below it."""
 
+from __future__ import annotations
+
 import datetime as dt
 from pathlib import Path
 

@@ -4,6 +4,8 @@ An environment of real packages, in a folder that a sandbox can show.
 Runs in:   the tests' process. `./dev test` makes the packages' folder.
 """
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 import sys

@@ -10,6 +10,8 @@ Runs in:   the tests' own process (tests/conftest.py), and processes that tests 
            (daemon_build.py). Imports nothing of leeward's.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 from collections.abc import Callable, Iterator

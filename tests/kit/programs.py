@@ -9,6 +9,8 @@ row names what it needs beyond the default profile: `loopback` and `terminal` of
 """
 # ruff: noqa: E501 (a program is on one line)
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

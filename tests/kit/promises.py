@@ -5,6 +5,8 @@ Runs in:   the tests. The table is the tests' result: a row that no test uses, o
            happens, fails one of them.
 """
 
+from __future__ import annotations
+
 from kit.features import ROOT
 
 _HEADING = "## What holds under which driver\n"

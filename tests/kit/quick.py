@@ -9,6 +9,8 @@ test runs in a real sandbox, and fails if the sandbox doesn't confine. A quick r
 nothing about confinement, and fails.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 
 import pytest

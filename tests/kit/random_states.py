@@ -6,6 +6,8 @@ iterators and generators give next, random numbers, the position of a file. Left
 docs/snapshots.md: the time, process numbers, and objects on sockets, such as an event loop that was there before.
 """
 
+from __future__ import annotations
+
 import random
 from typing import Any
 

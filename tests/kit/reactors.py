@@ -1,5 +1,7 @@
 """The reactors: the reference in Python, which only tests have, and the shim's two ways to the kernel."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.daemon.loop.native import NativeReactor

@@ -1,5 +1,7 @@
 """A small registry on loopback, from an OCI layout: what it is asked, and each way to be awkward."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json

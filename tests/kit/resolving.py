@@ -4,6 +4,8 @@ A daemon whose broker asks the tests' resolver: egress_names.py.
 Runs in:   daemons that are test builds, the tests' own process and those that daemon_build.py starts.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from kit import points

@@ -4,6 +4,8 @@ A running job, and the entries of its processes in the host's /proc.
 Runs in:   the tests.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

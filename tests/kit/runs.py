@@ -6,6 +6,8 @@ What a test found about other people's programs, kept for the tables of the docs
 With LEEWARD_NEWEST a framework of that name was run at its newest version, which is kept beside the other.
 """
 
+from __future__ import annotations
+
 import datetime as dt
 import json
 import os

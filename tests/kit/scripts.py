@@ -1,5 +1,7 @@
 """Programs that are run as code and as a file, and have to do the same. No network, no packages."""
 
+from __future__ import annotations
+
 #: Source by what it is about.
 PROGRAMS: dict[str, bytes] = {
     "latin1": b"# -*- coding: latin-1 -*-\nprint('caf\xe9', len('\xe9'))\n",

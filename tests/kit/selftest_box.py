@@ -4,6 +4,8 @@
 Runs in:   the tests.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from dataclasses import replace

@@ -8,6 +8,8 @@ A test says what it needs by `@pytest.mark.needs("landlock>=4", "root")`, or cal
 to give a reason of the same form, "needs FEATURE: ...", and FEATURE must be absent.
 """
 
+from __future__ import annotations
+
 import re
 
 import pytest

@@ -1,5 +1,7 @@
 """Tests of each tool of `workdir`, as rows: a command, its status, and its output."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 #: Files that are there before each row, by name.

@@ -8,6 +8,8 @@ What a test that passes leaves open is an error still.
 Runs in:   pytest, as a plugin of conftest.py.
 """
 
+from __future__ import annotations
+
 import gc
 import sys
 import warnings

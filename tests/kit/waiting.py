@@ -6,6 +6,8 @@ Runs in:   the tests. The end of a process, an answer and a line of a daemon's l
            again; its callers say why there is no event.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import select

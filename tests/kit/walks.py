@@ -1,5 +1,7 @@
 """The walks that docs/architecture.md draws, and those that calls take."""
 
+from __future__ import annotations
+
 import re
 import sys
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Wheels of a few lines, for tests of what installs packages."""
 
+from __future__ import annotations
+
 import io
 import tarfile
 import zipfile

@@ -1,5 +1,7 @@
 """Run seeds; tell the first that fails, as short as it can be made."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 import time

@@ -1,5 +1,7 @@
 """The product's modules see the simulated kernel, for as long as one run takes."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import itertools

@@ -6,6 +6,8 @@ What is modelled is what Python sees: which events there are, in which order the
 and what is still told of a use of a descriptor that is over.
 """
 
+from __future__ import annotations
+
 import array
 import errno
 import socket

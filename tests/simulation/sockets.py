@@ -1,5 +1,7 @@
 """Clients' connections: a stream socket of the daemon's, and the far end."""
 
+from __future__ import annotations
+
 import errno
 import random
 import socket

@@ -1,5 +1,7 @@
 """Seeds, and that the simulation notices what it is there for."""
 
+from __future__ import annotations
+
 import os
 
 import pytest

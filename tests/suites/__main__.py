@@ -13,6 +13,8 @@ Result:    a line for each unit that differs, with what fails inside alone, twic
            part found, for the table in docs/frameworks.md.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import os

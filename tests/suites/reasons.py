@@ -1,5 +1,7 @@
 """What of other people's suites fails inside alone, each with its reason; of CPython's it is cpython_exceptions.py."""
 
+from __future__ import annotations
+
 import re
 
 #: Suite, a regular expression for a whole unit, one for what fails and, on the lines behind, all output, and why.

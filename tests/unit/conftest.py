@@ -5,6 +5,8 @@ A machine that is busy with something else isn't a bug, and pytest's own timeout
 often 1,024 descriptors, of which loops with thousands of runners need more.
 """
 
+from __future__ import annotations
+
 import resource
 
 from hypothesis import settings

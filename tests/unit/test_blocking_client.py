@@ -1,5 +1,7 @@
 """How modules of the blocking client are made from those of the asyncio client."""
 
+from __future__ import annotations
+
 from types import ModuleType
 
 import pytest

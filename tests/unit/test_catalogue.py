@@ -1,5 +1,7 @@
 """The catalogue of attacks and the tests that cite it say the same; and the check that finds out can fail."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """In the product the value that is checked stands left: ruff's SIM300 sees to `==` and `<`, this to `is` and to C."""
 
+from __future__ import annotations
+
 import ast
 import re
 

@@ -1,5 +1,7 @@
 """What `./dev hook` has git check, and the order of `./dev release`: with programs in the place of the real ones."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

@@ -1,5 +1,7 @@
 """What the documents name is there."""
 
+from __future__ import annotations
+
 import os
 import re
 from pathlib import Path

@@ -3,6 +3,8 @@ Each `leeward ...` that a page names is one that can be typed: the command exist
 And each in a block of code is run: as it stands, by the test of its page, or with other names.
 """
 
+from __future__ import annotations
+
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """What the errors say."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os

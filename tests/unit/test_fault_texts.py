@@ -5,6 +5,8 @@ An exception of a library quotes the bytes that it is about: h11 the header line
 msgpack what they didn't expect. Errors of leeward's own have texts of ours.
 """
 
+from __future__ import annotations
+
 import ast
 import builtins
 from collections.abc import Iterator

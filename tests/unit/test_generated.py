@@ -1,5 +1,7 @@
 """Files that programs make say so, and one that isn't as it would be made is found."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 from types import ModuleType

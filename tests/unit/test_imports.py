@@ -1,5 +1,7 @@
 """An import inside of a function has a reason, and says it."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
 

@@ -1,5 +1,7 @@
 """The lanes of a whole run: what is in them, and what the run says in the end."""
 
+from __future__ import annotations
+
 import itertools
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """The check that an escape test is what it says, on tables and on small runs of its own."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Callable
 from pathlib import Path

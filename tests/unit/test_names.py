@@ -1,5 +1,7 @@
 """One thing, one name: no two classes of the product and its benchmarks have the same."""
 
+from __future__ import annotations
+
 import ast
 from collections import defaultdict
 from pathlib import Path

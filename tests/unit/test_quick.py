@@ -1,5 +1,7 @@
 """What `./dev test --quick` chooses: on small runs of its own, and in the tests that there are."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Callable
 from pathlib import Path

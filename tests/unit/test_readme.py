@@ -1,5 +1,7 @@
 """What the README and the page on limits say in figures is what the code has."""
 
+from __future__ import annotations
+
 import re
 import tomllib
 

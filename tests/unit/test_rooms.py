@@ -1,5 +1,7 @@
 """The rooms of the tree: each package says where it runs."""
 
+from __future__ import annotations
+
 import pytest
 
 from kit.features import ROOT

@@ -1,5 +1,7 @@
 """Links of the site's pages: docs/site_pages.py writes them anew where a page isn't where its file is."""
 
+from __future__ import annotations
+
 import runpy
 
 import pytest

@@ -1,5 +1,7 @@
 """No file and no function of the product is longer than somebody can keep in mind."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
 from pathlib import Path

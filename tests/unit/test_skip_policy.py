@@ -1,5 +1,7 @@
 """The check that counts skips, on tables and on small runs of its own."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

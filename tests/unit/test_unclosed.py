@@ -1,5 +1,7 @@
 """kit/unclosed.py: a test that fails with something open is the only one that fails for it."""
 
+from __future__ import annotations
+
 import pytest
 
 from kit.features import ROOT

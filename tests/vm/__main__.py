@@ -16,6 +16,8 @@ The exit status is pytest's; 124 where the guest was turned off for taking too l
 where this machine can't run it.
 """
 
+from __future__ import annotations
+
 import argparse
 import io
 import os

@@ -8,6 +8,8 @@ Owners are root and times 0, whoever writes it: no privilege is needed, and the 
 Archives may follow one another, so what differs from run to run is a small second one.
 """
 
+from __future__ import annotations
+
 import stat
 from dataclasses import dataclass, field
 

@@ -10,6 +10,8 @@ know gets lists of its own in the cache, signed by the same keys; the system's s
 QEMU enters an ELF image directly (PVH), which spares the guest to unpack itself: a second a boot in software.
 """
 
+from __future__ import annotations
+
 import lzma
 import os
 import re

@@ -10,6 +10,8 @@ Neither -cpu max (five-level page tables and vector units are dear in software) 
 clock can't be calibrated without hardware: some boots hang).
 """
 
+from __future__ import annotations
+
 import io
 import os
 import shlex

@@ -4,6 +4,8 @@ One row: its kernel, pytest in it, its report.
 Runs in:   the host.
 """
 
+from __future__ import annotations
+
 import compileall
 import shlex
 import shutil

@@ -6,6 +6,8 @@ Runs in:   the host, as anybody. Needs apt-get, dpkg-deb and patchelf.
 Unpacked, never installed, with the C library that it wants beside it. `./dev test` makes one for its long form.
 """
 
+from __future__ import annotations
+
 import re
 import shutil
 import subprocess

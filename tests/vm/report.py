@@ -4,6 +4,8 @@ What one run in a guest found: how each test ended, and what the kernel offered.
 Runs in:   the host. `record` writes it where table.py finds it.
 """
 
+from __future__ import annotations
+
 import json
 import subprocess
 from collections import Counter

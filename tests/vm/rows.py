@@ -8,6 +8,8 @@ three forms: CORE, a test or two of each layer, which CI runs on three rows; SHO
 whatever pytest is asked for.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from vm.kernels import KERNELS

@@ -10,6 +10,8 @@ the guest, nothing here is written. As root, of the mount at / alone, and of the
 that is another, so no /proc, /sys or /dev of this machine; a user may not have a mount without those on top of it.
 """
 
+from __future__ import annotations
+
 import os
 import shlex
 import shutil

@@ -4,6 +4,8 @@ docs/kernel.md's table of what was found on real kernels, from the recorded repo
 Runs in:   the host; `./dev generate`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from kit.features import ROOT

@@ -5,6 +5,8 @@ The whole of it is tests/escapes. This also says what a kernel gives: the driver
 whether it starts at all.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """The parts of the machine that need none: archives, kernels, reports, the table."""
 
+from __future__ import annotations
+
 import lzma
 import stat
 import struct

@@ -5,6 +5,8 @@ An overlay needs Linux 6.6, and approvals have one; a folder of the host that a 
 older kernel's refusal says so.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext

@@ -4,6 +4,8 @@ A state in a file, after its machine was started anew: the first boot leaves it,
 Only in a guest.
 """
 
+from __future__ import annotations
+
 import zlib
 from pathlib import Path
 

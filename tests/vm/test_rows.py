@@ -4,6 +4,8 @@ The core of the matrix, on kernels that aren't this machine's: guests side by si
 A whole run has one of them, in turn by commit. The rest is `./dev vm`. The long form also makes a guest what Lima makes one.
 """
 
+from __future__ import annotations
+
 import io
 import os
 from collections.abc import Iterator, Sequence

@@ -4,6 +4,8 @@
 Only in a guest. As root it is the system's service, else the user's own.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil

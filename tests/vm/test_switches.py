@@ -4,6 +4,8 @@ Switches of the whole kernel, turned off: leeward says what is missing, and the 
 Only in a guest. Nobody else lives there.
 """
 
+from __future__ import annotations
+
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

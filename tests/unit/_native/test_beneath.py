@@ -1,5 +1,7 @@
 """Files that are opened below a folder, and none outside of it."""
 
+from __future__ import annotations
+
 import errno
 import os
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What C sees of a job where no controller counts, on real processes: an init of no kind, and its only child."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

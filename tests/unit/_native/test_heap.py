@@ -1,5 +1,7 @@
 """Freed blocks go back to the kernel from a size on that doesn't move."""
 
+from __future__ import annotations
+
 import platform
 import subprocess
 import sys

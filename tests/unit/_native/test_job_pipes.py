@@ -1,5 +1,7 @@
 """A job's pipes from inside: what comes whole, and what never comes."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterator
 

@@ -1,5 +1,7 @@
 """When nobody has a file any more: a name, a descriptor, a mapping."""
 
+from __future__ import annotations
+
 import mmap
 import os
 from collections.abc import Callable, Iterator

@@ -5,6 +5,8 @@ The reactors above it have tests of their own; here is what only shows at the le
 are used again.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os

@@ -1,5 +1,7 @@
 """Descriptors that come by a socket."""
 
+from __future__ import annotations
+
 import os
 import socket
 

@@ -1,5 +1,7 @@
 """Tables of system calls: what is laid out, what is passed, and what stops them."""
 
+from __future__ import annotations
+
 import errno
 import os
 import socket

@@ -1,5 +1,7 @@
 """One line about each limit that was reached, and about a missing package."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.base.hints import LIMITS, MISSING, NOT_RENAMED, hint

@@ -1,5 +1,7 @@
 """Injection points: in the product they are nothing, and a test build fills each that the product has."""
 
+from __future__ import annotations
+
 import ast
 import os
 import re

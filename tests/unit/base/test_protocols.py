@@ -1,5 +1,7 @@
 """A protocol has two implementers or more; with one it would be that class's members written twice."""
 
+from __future__ import annotations
+
 import ast
 from pathlib import Path
 

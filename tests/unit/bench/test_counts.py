@@ -1,5 +1,7 @@
 """What bench/counts.py makes of perf's lines."""
 
+from __future__ import annotations
+
 from bench.counts import count
 
 SCRIPT = """

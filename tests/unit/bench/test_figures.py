@@ -1,5 +1,7 @@
 """The table of figures to reach: what counts as met, and how samples are told apart."""
 
+from __future__ import annotations
+
 import pytest
 
 from bench import figures as table

@@ -1,5 +1,7 @@
 """What bench/processor_pairs.py makes of its turns."""
 
+from __future__ import annotations
+
 import math
 
 from bench.processor_pairs import compared, interval

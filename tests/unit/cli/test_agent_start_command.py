@@ -1,5 +1,7 @@
 """The command line of `leeward agent start`."""
 
+from __future__ import annotations
+
 import gc
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """`leeward audit`: a record as it is shown, and whether it is whole."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """A daemon in the background: whose cgroups it gets, and what is left where it can't be started."""
 
+from __future__ import annotations
+
 import os
 import secrets
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The manual pages name the commands as they are."""
 
+from __future__ import annotations
+
 import re
 
 from kit.from_file import module_at

@@ -1,5 +1,7 @@
 """The command as a whole process, against our server with a pool that the test plays."""
 
+from __future__ import annotations
+
 import json
 import os
 import pty

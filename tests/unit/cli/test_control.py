@@ -1,5 +1,7 @@
 """What /proc says of a daemon: who started it, and with which options."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

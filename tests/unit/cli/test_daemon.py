@@ -1,5 +1,7 @@
 """`leeward daemon run` without click: its options, and what it does with them."""
 
+from __future__ import annotations
+
 import errno
 import subprocess
 import sys

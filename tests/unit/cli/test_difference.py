@@ -1,5 +1,7 @@
 """The difference of changes as text."""
 
+from __future__ import annotations
+
 from typing import Any, cast
 
 import pytest

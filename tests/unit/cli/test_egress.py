@@ -1,5 +1,7 @@
 """`leeward egress test`: which rule decides."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

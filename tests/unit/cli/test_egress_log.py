@@ -1,5 +1,7 @@
 """`leeward egress log`: rows for people, the list of names, and the line that would have allowed a try."""
 
+from __future__ import annotations
+
 import json
 import os
 from ipaddress import ip_address

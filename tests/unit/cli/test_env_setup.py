@@ -1,5 +1,7 @@
 """The policy that `leeward env setup` writes."""
 
+from __future__ import annotations
+
 import functools
 import json
 import os

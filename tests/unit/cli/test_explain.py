@@ -1,5 +1,7 @@
 """What `leeward explain` says of a name in a result's `denied`."""
 
+from __future__ import annotations
+
 import pytest
 from click.testing import CliRunner
 

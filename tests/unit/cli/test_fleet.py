@@ -1,5 +1,7 @@
 """The table of `leeward fleet`."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from leeward_cli.fleet import table

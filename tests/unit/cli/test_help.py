@@ -1,5 +1,7 @@
 """The help: commands in groups, each with a whole sentence; `leeward help`."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward_cli import full

@@ -1,5 +1,7 @@
 """The service of systemd: what its units say, and that all of it goes again."""
 
+from __future__ import annotations
+
 import os
 import pwd
 import re

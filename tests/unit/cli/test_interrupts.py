@@ -1,5 +1,7 @@
 """What each Ctrl-C does to a job that is waited for."""
 
+from __future__ import annotations
+
 import os
 import signal
 

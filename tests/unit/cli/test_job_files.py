@@ -1,5 +1,7 @@
 """`--put` and `--collect`: which files go in, and where the job's may land."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """What `leeward explain` says of an end."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

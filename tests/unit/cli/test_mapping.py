@@ -1,5 +1,7 @@
 """The files of `leeward map`: jobs, and results that are there already."""
 
+from __future__ import annotations
+
 import io
 import json
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Messages: names that aren't UTF-8, limits of this process, output that takes nothing for a while."""
 
+from __future__ import annotations
+
 import errno
 import os
 import resource

@@ -1,5 +1,7 @@
 """`leeward sandbox new --json` as a whole process, against a server whose sandboxes run ordinary programs."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 from pathlib import Path

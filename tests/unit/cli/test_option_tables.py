@@ -1,5 +1,7 @@
 """One option, one meaning: the tables of the command line, the configuration, the clients and the C library agree."""
 
+from __future__ import annotations
+
 import inspect
 import re
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Command lines: what they mean, and which make no sense."""
 
+from __future__ import annotations
+
 import os
 import unicodedata
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The line about what takes long: on a terminal alone, after a second, and gone at the end."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import pty

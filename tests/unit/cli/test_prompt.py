@@ -1,5 +1,7 @@
 """What is typed at the prompt of `leeward python`: when it is complete, and how its value is shown."""
 
+from __future__ import annotations
+
 import contextlib
 import io
 import sys

@@ -1,5 +1,7 @@
 """Which sandbox a word means."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """`leeward sandbox` and `leeward shell` as whole processes, against a server whose sandboxes run ordinary programs."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal

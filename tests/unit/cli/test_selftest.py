@@ -1,5 +1,7 @@
 """`leeward selftest`: its table, and that a row can fail. tests/integration/test_selftest.py runs it."""
 
+from __future__ import annotations
+
 import ast
 import json
 import os

@@ -1,5 +1,7 @@
 """The file in a folder for temporary files by which an agent outside learns in which folder a line has ended."""
 
+from __future__ import annotations
+
 import os
 import secrets
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """`leeward daemon stop`: whose end it waits for, and what it says where that doesn't come."""
 
+from __future__ import annotations
+
 import os
 import signal
 import socket

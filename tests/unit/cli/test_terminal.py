@@ -1,5 +1,7 @@
 """Where a title may be written between a program's output."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward_cli.terminal import unfinished

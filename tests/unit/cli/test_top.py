@@ -1,5 +1,7 @@
 """The table of `leeward top`."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from leeward_cli.top import table

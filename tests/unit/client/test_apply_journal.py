@@ -1,5 +1,7 @@
 """The journal of an apply: what is read is what was written, whole or not at all."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

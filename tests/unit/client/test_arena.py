@@ -1,5 +1,7 @@
 """Memory files of results: only those that are final are mapped."""
 
+from __future__ import annotations
+
 import copy
 import fcntl
 import gc

@@ -1,5 +1,7 @@
 """Whether a client may start a daemon, and what it says when that fails. tests/integration/test_autostart.py starts some."""
 
+from __future__ import annotations
+
 import errno
 import os
 import re

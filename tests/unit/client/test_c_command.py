@@ -1,5 +1,7 @@
 """The program `leeward` beside the Python command line: which options it takes by itself, and what they mean."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

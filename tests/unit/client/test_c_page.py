@@ -1,5 +1,7 @@
 """docs/c-api.md says what leeward.h does, and both what the library exports."""
 
+from __future__ import annotations
+
 import re
 
 from kit.c_client import CLIENT

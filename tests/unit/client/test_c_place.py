@@ -1,5 +1,7 @@
 """Where C looks for the daemon, beside Python."""
 
+from __future__ import annotations
+
 import ctypes
 import grp
 import os

@@ -1,5 +1,7 @@
 """The C client's reading and writing beside the Python one's: the same verdict, the same bytes."""
 
+from __future__ import annotations
+
 import ctypes
 import re
 from typing import Any

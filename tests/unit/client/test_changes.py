@@ -1,5 +1,7 @@
 """What has changed in a copy of a folder, and how it comes onto the host: with rows as a sandbox could have made them."""
 
+from __future__ import annotations
+
 import errno
 import functools
 import hashlib

@@ -1,5 +1,7 @@
 """Text in pieces that are cut anywhere."""
 
+from __future__ import annotations
+
 import random
 from typing import Any
 

@@ -4,6 +4,8 @@ Both clients against a real server whose pool the test plays, and against rogues
 What holds for one client holds for the other: most tests run over both.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import inspect

@@ -1,5 +1,7 @@
 """What a blocking connection does about a signal's handler, without a daemon."""
 
+from __future__ import annotations
+
 import os
 import socket
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """The conversation: ids, order, descriptors, and a daemon that breaks the rules."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from typing import Any

@@ -1,5 +1,7 @@
 """What the clients' docstrings list, from which the reference is made, is what there is."""
 
+from __future__ import annotations
+
 import dataclasses
 import re
 from enum import Enum

@@ -1,5 +1,7 @@
 """What clients make of the daemon's answers about asks."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """What runs at the other end of an ssh: the frame of a request, whoever sends it."""
 
+from __future__ import annotations
+
 import socket
 import threading
 

@@ -1,5 +1,7 @@
 """`box.files` against a server whose process for file calls is the product's, under no lock."""
 
+from __future__ import annotations
+
 import asyncio
 import errno
 import io

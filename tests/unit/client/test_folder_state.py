@@ -1,5 +1,7 @@
 """What a folder was like, and what has changed there, without a sandbox."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 from collections.abc import Iterator

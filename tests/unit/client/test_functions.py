@@ -1,5 +1,7 @@
 """What a client makes of its own functions, without a daemon."""
 
+from __future__ import annotations
+
 import asyncio
 
 from leeward.client.aio_functions import AwaitedFunctions

@@ -1,5 +1,7 @@
 """Paths of the host that a user names: whose links are followed, what is made, and holes."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """What a client tells of itself for the profile `shell`."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import Any

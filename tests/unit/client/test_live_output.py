@@ -1,5 +1,7 @@
 """What arrives of a job is passed on once and in order, whatever the job sends."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """The bounds and the order of `map`, without calls."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.client.many import AT_ONCE, Course, MapEnd, MapProgress, options_of

@@ -1,5 +1,7 @@
 """What a failed call says about its job, and which calls are sent again: the same for all three clients."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import ctypes

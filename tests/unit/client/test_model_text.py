@@ -1,5 +1,7 @@
 """Results as text for a model."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.client.model_text import MOST, cut, text_of

@@ -1,5 +1,7 @@
 """The opening of a sandbox with mounts, by a connection that answers at once, and by a daemon that a test plays."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

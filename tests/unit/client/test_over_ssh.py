@@ -1,5 +1,7 @@
 """Which socket ssh is asked for: what the command says on a machine, tried by this machine's own shell."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import select

@@ -1,5 +1,7 @@
 """How contents of an overlay are read for `apply`: small files many at a time."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from typing import Any

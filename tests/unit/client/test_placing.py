@@ -1,5 +1,7 @@
 """A new file gets its place in one step, and nothing is left where it doesn't."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from pathlib import Path

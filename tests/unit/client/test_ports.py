@@ -1,5 +1,7 @@
 """Servers in sandboxes on ports of the host; the servers here are the test's own, and the daemon is played."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

@@ -1,5 +1,7 @@
 """What a protected folder shows and loses; without a sandbox, by a program that writes it as one would."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 from collections.abc import Iterator

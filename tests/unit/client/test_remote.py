@@ -1,5 +1,7 @@
 """The relay between a client and a daemon on another machine; that daemon is played, over a socket pair."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import socket

@@ -1,5 +1,7 @@
 """`Sandbox` and `AsyncSandbox` against a server whose sandboxes run ordinary processes."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
 import time

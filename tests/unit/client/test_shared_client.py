@@ -1,5 +1,7 @@
 """One asyncio client that many sandboxes use, against a server whose sandboxes run ordinary processes."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Iterator
 

@@ -1,5 +1,7 @@
 """Large requests of both Python clients: by the arena where there is one and a free slot, else by the socket."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

@@ -1,5 +1,7 @@
 """A snapshot in a file: what is written is read, what is damaged is refused, and nothing is left of a failure."""
 
+from __future__ import annotations
+
 import io
 import os
 from collections.abc import Callable

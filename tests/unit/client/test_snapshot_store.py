@@ -1,5 +1,7 @@
 """Snapshots on disk: named by their content, bounded in bytes and by age, their user's alone."""
 
+from __future__ import annotations
+
 import os
 import time
 from pathlib import Path

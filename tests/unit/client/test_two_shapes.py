@@ -1,5 +1,7 @@
 """The two shapes of the client side by side: a call of one is a call of the other, with the same parameters and text."""
 
+from __future__ import annotations
+
 import inspect
 import re
 from types import ModuleType

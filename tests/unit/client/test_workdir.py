@@ -1,5 +1,7 @@
 """Paths of a work folder, and its files, without a daemon."""
 
+from __future__ import annotations
+
 import errno
 import os
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """The way of a process beside a runner's first: the same locks in the same order."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,7 @@
 """The order of the locks, as far as it matters, told from the calls that are made."""
 
+from __future__ import annotations
+
 import errno
 import resource
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """The handlers that jobs begin with, in processes of their own: pytest has some itself."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 

@@ -1,5 +1,7 @@
 """Which folders of a project can't be renamed, so that what is protected in them stays where it is."""
 
+from __future__ import annotations
+
 from leeward.crossing.home_folder import between
 
 

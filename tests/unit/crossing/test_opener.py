@@ -1,5 +1,7 @@
 """What the opener keeps of what a client gave: nothing."""
 
+from __future__ import annotations
+
 import os
 import socket
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Copies of an upper folder: what is kept of each entry, what is refused, and what is left of one that failed."""
 
+from __future__ import annotations
+
 import errno
 import os
 import socket

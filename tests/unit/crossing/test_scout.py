@@ -1,5 +1,7 @@
 """Pages put together to ranges."""
 
+from __future__ import annotations
+
 import resource
 
 import pytest

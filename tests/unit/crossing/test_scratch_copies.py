@@ -1,5 +1,7 @@
 """Files of one sandbox made anew in another: what is kept of each entry, and what can't lead out of a folder."""
 
+from __future__ import annotations
+
 import os
 import socket
 import stat

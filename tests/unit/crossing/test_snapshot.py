@@ -1,5 +1,7 @@
 """Which memory a snapshot takes."""
 
+from __future__ import annotations
+
 import mmap
 import resource
 

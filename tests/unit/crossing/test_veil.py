@@ -1,5 +1,7 @@
 """What a veil hides and what it shows, with folders in the place of mounts. tests/escapes/test_host_view.py has mounts."""
 
+from __future__ import annotations
+
 import errno
 import os
 import shutil

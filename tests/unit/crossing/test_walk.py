@@ -1,5 +1,7 @@
 """The walk of an upper folder: what is listed, and what is never opened."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import socket

@@ -1,5 +1,7 @@
 """A home folder for tests of the configuration."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """The configuration's values: each has a key, whose quota is which, and what a reload takes."""
 
+from __future__ import annotations
+
 import dataclasses
 import re
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The printed configuration: it loads back, and says of each key what it means."""
 
+from __future__ import annotations
+
 import re
 import tomllib
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Where the configuration comes from: every source in its turn, and what must be refused."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Whose the descriptors are, by how many there are."""
 
+from __future__ import annotations
+
 import errno
 import os
 from pathlib import Path

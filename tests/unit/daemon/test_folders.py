@@ -1,5 +1,7 @@
 """Whom the daemon opens folders for, and a connection's docks."""
 
+from __future__ import annotations
+
 import os
 import socket
 from typing import Any

@@ -1,5 +1,7 @@
 """When a daemon that nobody needs ends."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 
 import pytest

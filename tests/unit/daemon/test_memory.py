@@ -1,5 +1,7 @@
 """The daemon's objects are in huge pages from its start on."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 

@@ -1,5 +1,7 @@
 """What a service manager is told, and what it may pass."""
 
+from __future__ import annotations
+
 import os
 import socket
 import subprocess

@@ -1,5 +1,7 @@
 """Addresses that names must not lead to, and URLs."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 

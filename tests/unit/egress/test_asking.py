@@ -1,5 +1,7 @@
 """What a rule of `ask` names: what waits, and how each wait ends."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any

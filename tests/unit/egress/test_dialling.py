@@ -4,6 +4,8 @@ Which addresses of a name are tried, when, and what becomes of the tries that ar
 No connection is made: each try is a future that the test ends.
 """
 
+from __future__ import annotations
+
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable

@@ -1,5 +1,7 @@
 """Queries and answers byte by byte, and the table of a sandbox's names."""
 
+from __future__ import annotations
+
 import struct
 from ipaddress import ip_address
 

@@ -1,5 +1,7 @@
 """Exchanges: requests of one connection to a host and responses back, without a socket."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import h11

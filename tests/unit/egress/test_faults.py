@@ -1,5 +1,7 @@
 """Faults in what peers send: sentences of ours, each with its code."""
 
+from __future__ import annotations
+
 import asyncio
 import errno
 import socket

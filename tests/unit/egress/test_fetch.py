@@ -1,5 +1,7 @@
 """`fetch` against hosts on loopback, by names of the tests' own resolver."""
 
+from __future__ import annotations
+
 import asyncio
 import gzip
 import socket

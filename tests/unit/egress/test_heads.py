@@ -1,5 +1,7 @@
 """Request heads: what is read of one, and each way of smuggling that is refused."""
 
+from __future__ import annotations
+
 from ipaddress import ip_address
 
 import pytest

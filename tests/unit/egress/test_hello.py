@@ -1,5 +1,7 @@
 """Client hellos: whatever way they are cut, the same name; and no bytes give anything but a hello, "more" or HelloError."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

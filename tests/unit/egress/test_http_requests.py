@@ -1,5 +1,7 @@
 """Requests of one connection by its sockets: a host that is quick, and one that closes what it had kept."""
 
+from __future__ import annotations
+
 import asyncio
 import socket
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Values for placeholders in a request to a secret's host, and placeholders for values in its response."""
 
+from __future__ import annotations
+
 import base64
 from typing import Any
 

@@ -1,5 +1,7 @@
 """A sandbox's listeners, where descriptors or the resolver's threads are short."""
 
+from __future__ import annotations
+
 import asyncio
 import errno
 import socket

@@ -1,5 +1,7 @@
 """Values of secrets in a stream: found in every spelling, wherever the stream is cut."""
 
+from __future__ import annotations
+
 import base64
 import html
 import json

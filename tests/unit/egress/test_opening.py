@@ -1,5 +1,7 @@
 """Whether the first line of a connection is HTTP."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.egress.opening import MAX_LINE, FirstLine

@@ -1,5 +1,7 @@
 """The decision: each branch by a row, and what holds of every policy."""
 
+from __future__ import annotations
+
 from ipaddress import ip_address
 from typing import Any
 

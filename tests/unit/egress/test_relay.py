@@ -1,5 +1,7 @@
 """Connections on which bytes may pass unseen: what is looked at, and what passes as it is."""
 
+from __future__ import annotations
+
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable

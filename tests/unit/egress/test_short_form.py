@@ -1,5 +1,7 @@
 """The short form of a policy for `fetch`."""
 
+from __future__ import annotations
+
 from ipaddress import ip_address
 from typing import Any
 

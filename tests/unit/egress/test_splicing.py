@@ -1,5 +1,7 @@
 """Bytes by splice: all of them, in order, with either peer the slow one, and what ends it."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import socket

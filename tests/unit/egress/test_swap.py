@@ -1,5 +1,7 @@
 """Bytes for other bytes, wherever the stream is cut."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

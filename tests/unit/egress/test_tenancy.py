@@ -1,5 +1,7 @@
 """What a lease has in the record."""
 
+from __future__ import annotations
+
 from ipaddress import ip_address
 
 import pytest

@@ -1,5 +1,7 @@
 """TLS that ends in a pipe: with a certificate by an authority of leeward's, between two ends in this process."""
 
+from __future__ import annotations
+
 import asyncio
 import socket
 import ssl

@@ -1,5 +1,7 @@
 """The values of secrets, from their sources."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 

@@ -1,5 +1,7 @@
 """The loop of a kernel, in this process: what cells find there."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import signal

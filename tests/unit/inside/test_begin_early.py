@@ -1,5 +1,7 @@
 """Where a job may begin in C: all that each runner renews has to be one call."""
 
+from __future__ import annotations
+
 import random
 import sys
 import types

@@ -1,5 +1,7 @@
 """Contexts of TLS of modules that were imported before there was a sandbox."""
 
+from __future__ import annotations
+
 import ssl
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Which of os.register_at_fork's hooks a job's process runs, and when."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

@@ -1,5 +1,7 @@
 """The calls of a job, on pipes whose other ends are here."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import select

@@ -1,5 +1,7 @@
 """Another interpreter runs `inside` by its sources alone; and says why it doesn't."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

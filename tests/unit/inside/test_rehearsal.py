@@ -1,5 +1,7 @@
 """The rehearsal's stage: what goes on it goes nowhere, and all is put back."""
 
+from __future__ import annotations
+
 import linecache
 import os
 import sys

@@ -1,5 +1,6 @@
 """What a job shows, made in this process."""
 
+from __future__ import annotations
 import __future__
 
 import ast

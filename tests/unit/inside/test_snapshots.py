@@ -1,5 +1,7 @@
 """What a process has that can't be taken, and what a copy gets anew."""
 
+from __future__ import annotations
+
 import errno
 import os
 import socket

@@ -1,5 +1,7 @@
 """What a job's tracebacks show."""
 
+from __future__ import annotations
+
 import inspect
 import linecache
 import sys

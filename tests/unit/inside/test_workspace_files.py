@@ -1,5 +1,7 @@
 """What `collect` brings back, and what it says of the rest."""
 
+from __future__ import annotations
+
 import glob
 import os
 from pathlib import Path

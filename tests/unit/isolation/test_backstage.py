@@ -1,5 +1,7 @@
 """Who needs which namespaces for a zygote, and what its root shows: decided without a kernel."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward._native.spawn import Clone

@@ -1,5 +1,7 @@
 """What comes by a channel whose other end is gone."""
 
+from __future__ import annotations
+
 import os
 import resource
 

@@ -1,5 +1,7 @@
 """What a job is born with."""
 
+from __future__ import annotations
+
 import os
 
 from leeward._native.steps import Call, Cell, Table

@@ -1,5 +1,7 @@
 """The sandbox's side of egress: which listeners, which routes, in which order."""
 
+from __future__ import annotations
+
 import socket
 
 import pytest

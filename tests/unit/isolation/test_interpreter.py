@@ -1,5 +1,7 @@
 """The interpreter that jobs get, and what else it needs to be shown."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The Landlock plan: what is denied at each ABI, and what each part of a view allows."""
 
+from __future__ import annotations
+
 import ast
 import errno
 import os

@@ -1,5 +1,7 @@
 """Who could swap what a path leads to: owners and modes of all that is on the way."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

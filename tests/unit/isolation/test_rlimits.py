@@ -1,5 +1,7 @@
 """How many watches jobs get of what the kernel grants a user."""
 
+from __future__ import annotations
+
 import resource
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """What of a view is found on the host, and the order of the steps that show it."""
 
+from __future__ import annotations
+
 import errno
 from pathlib import Path
 from unittest import mock

@@ -1,5 +1,7 @@
 """How many sandboxes may watch files, and how a keeper bounds each."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import pytest

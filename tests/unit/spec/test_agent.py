@@ -1,5 +1,7 @@
 """What a client may ask for with the profile `agent`."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """Policies: from a table and back, narrowed, and what is refused of one."""
 
+from __future__ import annotations
+
 from ipaddress import ip_network
 from typing import Any
 

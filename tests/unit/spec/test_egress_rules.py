@@ -1,5 +1,7 @@
 """Rules: what each form names, and that no text gives anything but a rule or PolicyError with a reason."""
 
+from __future__ import annotations
+
 from ipaddress import ip_address, ip_network
 
 import pytest

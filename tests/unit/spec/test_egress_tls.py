@@ -1,5 +1,7 @@
 """Which TLS the broker ends."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """Hosts: every spelling of one host gives the same value, and no text gives anything but a host or InvalidHost."""
 
+from __future__ import annotations
+
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest

@@ -1,5 +1,7 @@
 """What a sandbox in an image shows beside the image's own files."""
 
+from __future__ import annotations
+
 from leeward.isolation import landlock
 from leeward.spec.limits import Limits
 from leeward.spec.profiles.image import ImagePlan, image

@@ -1,5 +1,7 @@
 """The records of images that `leeward image` has made."""
 
+from __future__ import annotations
+
 import contextlib
 from dataclasses import replace
 

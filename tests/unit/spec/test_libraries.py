@@ -1,5 +1,7 @@
 """The table of libraries that start threads."""
 
+from __future__ import annotations
+
 from leeward.spec import libraries, profiles
 from leeward.spec.limits import Limits
 from leeward.spec.machine import Machine

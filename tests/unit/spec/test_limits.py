@@ -1,5 +1,7 @@
 """Limits: what a request may ask for."""
 
+from __future__ import annotations
+
 import math
 
 import pytest

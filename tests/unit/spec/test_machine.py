@@ -1,5 +1,7 @@
 """How large a machine seems to a job."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.spec import machine

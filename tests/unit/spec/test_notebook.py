@@ -1,5 +1,7 @@
 """What a notebook gets of a result: nothing in it is a part of its page that a job wrote."""
 
+from __future__ import annotations
+
 from html.parser import HTMLParser
 
 import pytest

@@ -1,5 +1,7 @@
 """The registry of leeward's own sockets, and what counts as their place."""
 
+from __future__ import annotations
+
 import os
 import socket
 from pathlib import Path

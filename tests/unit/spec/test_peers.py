@@ -1,5 +1,7 @@
 """Which process is at the other end of a Unix socket."""
 
+from __future__ import annotations
+
 import errno
 import os
 import socket

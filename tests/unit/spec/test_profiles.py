@@ -1,5 +1,7 @@
 """The python profile: what a job sees, decided without looking at any host."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from leeward.spec import profiles

@@ -1,5 +1,7 @@
 """Daemons on other machines, in place of a socket's path."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.errors import BadRequest

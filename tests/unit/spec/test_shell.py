@@ -1,5 +1,7 @@
 """The profile `shell`, decided without looking at any host."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.spec import profiles

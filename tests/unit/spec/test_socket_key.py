@@ -1,5 +1,7 @@
 """Which socket clients use, by whom it is named."""
 
+from __future__ import annotations
+
 import os
 import tomllib
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The tools of a work folder, and the packages that have them."""
 
+from __future__ import annotations
+
 from leeward.spec.tools import PACKAGES, TOOLS, package_of
 
 

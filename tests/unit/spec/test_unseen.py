@@ -1,5 +1,7 @@
 """What a person doesn't see in a text, or takes for something else."""
 
+from __future__ import annotations
+
 import time
 
 import pytest

@@ -1,5 +1,7 @@
 """Which code a Node that waits is given; what both clients say of it."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """Who may have written a file."""
 
+from __future__ import annotations
+
 import errno
 import grp
 import os

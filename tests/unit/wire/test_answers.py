@@ -1,5 +1,7 @@
 """Answers: what the daemon writes is what a client reads, and a client trusts none of it."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

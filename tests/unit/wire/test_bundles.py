@@ -1,5 +1,7 @@
 """What a job shows, as the daemon and a client read it. The bytes are hostile on both ways."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import msgpack

@@ -1,5 +1,7 @@
 """A request of code alone, recognized by its bytes: the same value as by the general way, or none."""
 
+from __future__ import annotations
+
 import msgpack
 import pytest
 from hypothesis import example, given

@@ -1,5 +1,7 @@
 """Control messages: each survives its datagram, nothing else does."""
 
+from __future__ import annotations
+
 import struct
 
 import pytest

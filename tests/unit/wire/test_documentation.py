@@ -1,5 +1,7 @@
 """docs/wire.md says what the code does: every field, kind, word and bound."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """What is believed of an ask, and what a client may answer."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.errors import BadRequest

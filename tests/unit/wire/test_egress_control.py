@@ -1,5 +1,7 @@
 """Messages between the daemon and the egress broker: what is sent is what comes, and nothing else does."""
 
+from __future__ import annotations
+
 import msgpack
 import pytest
 from hypothesis import given

@@ -1,5 +1,7 @@
 """The fields of a fetch: what a client may ask, and what is believed of a broker's answer."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Answers to file calls, whose bytes are hostile."""
 
+from __future__ import annotations
+
 import tracemalloc
 from typing import Any
 

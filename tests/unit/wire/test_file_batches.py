@@ -1,5 +1,7 @@
 """Many files in one binary value, right and wrong."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

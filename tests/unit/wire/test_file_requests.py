@@ -1,5 +1,7 @@
 """Requests for files, right ones and wrong ones."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """Frames: any split gives the same messages, and no bytes give anything but a map or PeerError."""
 
+from __future__ import annotations
+
 import struct
 import tracemalloc
 

@@ -1,5 +1,7 @@
 """Frames of calls and answers, and the values in them."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

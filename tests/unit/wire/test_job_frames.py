@@ -1,5 +1,7 @@
 """The job pipe and the reply pipe. A reply's bytes are hostile."""
 
+from __future__ import annotations
+
 import tracemalloc
 
 import msgpack

@@ -1,5 +1,7 @@
 """Long frames: the same payloads and the same messages as others, without a copy of their large values."""
 
+from __future__ import annotations
+
 import os
 import random
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What a new operation of the wire costs: docs/CONTRIBUTING.md names the files, and one is added to a copy of the tree."""
 
+from __future__ import annotations
+
 import re
 import shutil
 import subprocess

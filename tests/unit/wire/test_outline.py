@@ -1,5 +1,7 @@
 """A request, told by as little of it as possible: never wrongly taken for a job of its own."""
 
+from __future__ import annotations
+
 import msgpack
 import pytest
 from hypothesis import given

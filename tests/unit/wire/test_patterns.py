@@ -1,5 +1,7 @@
 """Names and patterns as clients write them."""
 
+from __future__ import annotations
+
 import subprocess
 import time
 

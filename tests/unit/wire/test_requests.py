@@ -1,5 +1,7 @@
 """Requests: what is taken, what is refused, and that both ways agree."""
 
+from __future__ import annotations
+
 import tracemalloc
 from contextlib import suppress
 from typing import Any

@@ -1,5 +1,7 @@
 """What clients make of answers about sandboxes, right ones and wrong ones."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

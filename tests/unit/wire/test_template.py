@@ -1,5 +1,7 @@
 """The short reading of an ordinary answer never differs from the long one."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """What a person has answered in an agent's dialogues, merged by named keys."""
 
+from __future__ import annotations
+
 import errno
 import json
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Variables that lead an agent to another host."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.apps.agents.base_urls import unlisted

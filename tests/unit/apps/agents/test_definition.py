@@ -1,5 +1,7 @@
 """Definitions of agents: ours, and a user's."""
 
+from __future__ import annotations
+
 import tomllib
 from pathlib import Path
 

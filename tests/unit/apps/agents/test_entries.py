@@ -1,5 +1,7 @@
 """Network entries: what each means as rules of egress, and why the bad ones are refused."""
 
+from __future__ import annotations
+
 from ipaddress import ip_address, ip_network
 
 import pytest

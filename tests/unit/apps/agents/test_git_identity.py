@@ -1,5 +1,7 @@
 """Who a person is in git's settings, and nothing else of these."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 from pathlib import Path

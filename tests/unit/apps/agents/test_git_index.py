@@ -1,5 +1,7 @@
 """Files that git's index has with their present content: real indexes of each version, and ones that lie."""
 
+from __future__ import annotations
+
 import os
 import struct
 import subprocess

@@ -1,5 +1,7 @@
 """Which files of a project are hidden: patterns, and what they come to in a tree."""
 
+from __future__ import annotations
+
 import gc
 import os
 import resource

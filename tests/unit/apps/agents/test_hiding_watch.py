@@ -1,5 +1,7 @@
 """Which names are asked to be covered while an agent runs."""
 
+from __future__ import annotations
+
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping

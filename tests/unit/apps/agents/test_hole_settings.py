@@ -1,5 +1,7 @@
 """What is used of `.hole/settings.json`."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Names of instances: readable, safe in a path, and different for paths that read alike."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

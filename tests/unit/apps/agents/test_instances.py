@@ -1,5 +1,7 @@
 """The registry: who runs, who was killed, and what has to be undone."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os

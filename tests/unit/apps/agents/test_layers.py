@@ -1,5 +1,7 @@
 """Layers that another program removes meanwhile. None is made here: that needs a sandbox."""
 
+from __future__ import annotations
+
 import json
 import os
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What is hidden in an agent's libraries."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """The folders of the host that an agent's sandbox mounts, as they are opened."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What programs outside run by themselves, before and after."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 from pathlib import Path

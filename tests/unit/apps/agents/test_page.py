@@ -1,5 +1,7 @@
 """docs/agents-settings.md says what there is: its examples are read, and its tables are tried."""
 
+from __future__ import annotations
+
 import re
 import tomllib
 

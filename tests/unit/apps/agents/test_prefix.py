@@ -1,5 +1,7 @@
 """Lines of an agent that runs outside: whose they are, and where the next one starts."""
 
+from __future__ import annotations
+
 import os
 
 import pytest

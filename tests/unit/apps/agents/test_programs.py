@@ -1,5 +1,7 @@
 """Where an agent's program is, and what shows it."""
 
+from __future__ import annotations
+
 import os
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What a start asks of the daemon."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """What a start asks of the daemon, of hostile projects and of folders that no agent gets."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.apps.agents.definition import AgentDefinition

@@ -1,5 +1,7 @@
 """Settings: the user's file and the project's as one, and what of it widens."""
 
+from __future__ import annotations
+
 import os
 
 import pytest

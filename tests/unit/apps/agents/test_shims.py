@@ -1,5 +1,7 @@
 """Shims of version managers, and the programs that they stand for."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

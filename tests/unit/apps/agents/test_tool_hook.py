@@ -1,5 +1,7 @@
 """The hook before an agent's tools: what it rewrites, refuses and leaves."""
 
+from __future__ import annotations
+
 import json
 import shlex
 import subprocess

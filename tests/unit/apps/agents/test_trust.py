@@ -1,5 +1,7 @@
 """Trust in a project: asked once, for exactly what it asks."""
 
+from __future__ import annotations
+
 import os
 
 import pytest

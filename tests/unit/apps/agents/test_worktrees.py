@@ -1,5 +1,7 @@
 """Projects whose `.git` leads elsewhere: which repositories are believed, what is shown of them, what a person is told."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Paths that lead through what agents write."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

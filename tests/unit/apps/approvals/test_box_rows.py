@@ -1,5 +1,7 @@
 """What the record has of a sandbox: its start, what it was refused, the limits that it reached, and its end."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from itertools import count
 from types import SimpleNamespace

@@ -1,5 +1,7 @@
 """What the operator hears of requests that wait, where no page is open."""
 
+from __future__ import annotations
+
 import json
 import queue as queues
 from collections.abc import Iterator

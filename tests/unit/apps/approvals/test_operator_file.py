@@ -1,5 +1,7 @@
 """What the operator forbids for good, and the hosts that are allowed: from the file to what is decided."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Every decision of the queue has its line in the record."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The asking side: the bridge between a socket and two pipes, with a service that is played."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os

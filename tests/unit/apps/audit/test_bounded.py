@@ -1,5 +1,7 @@
 """How many rows one sandbox makes: those beyond are counted, and what people decide is never among them."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

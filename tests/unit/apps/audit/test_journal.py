@@ -1,5 +1,7 @@
 """The record: every way to change it is found, and nothing that is wrong with the disk holds anybody up."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os

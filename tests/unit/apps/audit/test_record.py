@@ -1,5 +1,7 @@
 """The two chains of the record: what people decide stays, and neither goes without the other telling."""
 
+from __future__ import annotations
+
 import shutil
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Where a fleet's nodes are."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,7 @@
 """A fleet of servers with a test in the place of their pools: who gets a job, and what its caller gets."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import sys

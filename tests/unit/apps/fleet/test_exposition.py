@@ -1,5 +1,7 @@
 """A fleet's figures for Prometheus."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """What follows when a node didn't answer."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.apps.fleet.failure import JOB, OPEN, AttemptEnd, Attempts, Then, ending_of

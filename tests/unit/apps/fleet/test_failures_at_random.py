@@ -1,5 +1,7 @@
 """Servers end and come back at random moments while jobs run: each job has one answer, and runs as often as it may."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 import threading

@@ -1,5 +1,7 @@
 """Calls that travel in batches to the daemon of another node, here in one process."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The blocking fleet: calls of its program's threads, in the loop of its own."""
 
+from __future__ import annotations
+
 import os
 import threading
 from collections.abc import Iterator

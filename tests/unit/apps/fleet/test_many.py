@@ -1,5 +1,7 @@
 """The jobs of one execute_many: each has one answer, and no more are under way than there is room for."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable, Iterator

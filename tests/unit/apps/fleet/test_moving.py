@@ -1,5 +1,7 @@
 """A kernel's state on its way from one node to another."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 

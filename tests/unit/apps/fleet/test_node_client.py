@@ -1,5 +1,7 @@
 """What a node tells of itself, which may be another machine's word."""
 
+from __future__ import annotations
+
 import asyncio
 from itertools import count
 from typing import Any

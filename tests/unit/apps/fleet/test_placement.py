@@ -1,5 +1,7 @@
 """Which node gets a request."""
 
+from __future__ import annotations
+
 import random
 from collections import Counter
 from typing import Any

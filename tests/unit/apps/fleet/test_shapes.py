@@ -1,5 +1,7 @@
 """The fleet for asyncio and the blocking one have the same calls, with the same parameters."""
 
+from __future__ import annotations
+
 import inspect
 
 import pytest

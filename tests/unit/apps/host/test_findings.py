@@ -1,5 +1,7 @@
 """What `leeward doctor` makes of a host's facts: no kernel feature is needed to know what they mean."""
 
+from __future__ import annotations
+
 import dataclasses
 import errno
 

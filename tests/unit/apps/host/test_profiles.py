@@ -1,5 +1,7 @@
 """The profiles that are shipped."""
 
+from __future__ import annotations
+
 import json
 
 import pytest

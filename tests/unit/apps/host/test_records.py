@@ -4,6 +4,8 @@ Hosts that can't be had here, by what is recorded of them: what the doctor says 
 Each file in records/ says whether it was seen, or where its texts are from and which were put together by hand.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What a sandbox has changed of its image's root becomes a layer, by all that a stranger's layer goes through."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import stat

@@ -1,5 +1,7 @@
 """Images are pulled from a registry that is right, that wants to know who asks, and that lies."""
 
+from __future__ import annotations
+
 import base64
 import json
 import sys

@@ -1,5 +1,7 @@
 """Images are found in what others write, and what they say is checked."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json

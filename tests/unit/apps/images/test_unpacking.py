@@ -1,5 +1,7 @@
 """Unpacking writes below its folder and nowhere else, whatever the layer says."""
 
+from __future__ import annotations
+
 import bz2
 import contextlib
 import gzip

@@ -1,5 +1,7 @@
 """What the server keeps of sandboxes."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

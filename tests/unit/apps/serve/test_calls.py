@@ -1,5 +1,7 @@
 """Calls of tenants: how many, how fast, over how many connections, and for how long."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import time

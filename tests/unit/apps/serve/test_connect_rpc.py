@@ -1,5 +1,7 @@
 """Messages of Connect that hold up no other call."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from types import SimpleNamespace

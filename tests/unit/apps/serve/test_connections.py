@@ -1,5 +1,7 @@
 """A connection of HTTP/1: which requests are refused, what an answer is, and how long a client is waited for."""
 
+from __future__ import annotations
+
 import asyncio
 import ssl
 

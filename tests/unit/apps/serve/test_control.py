@@ -1,5 +1,7 @@
 """What a tenant may ask for when a sandbox is made: its policies of egress, and its profiles."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.apps.serve.problems import ServeProblem

@@ -1,5 +1,7 @@
 """Calls about the files and processes of one sandbox."""
 
+from __future__ import annotations
+
 import asyncio
 import gzip
 import struct

@@ -1,5 +1,7 @@
 """The names by which the server is reached, and where it may listen."""
 
+from __future__ import annotations
+
 import pytest
 
 pytestmark = pytest.mark.needs("extra-serve")

@@ -1,5 +1,7 @@
 """Requests of Jupyter's clients, and one socket's messages with a kernel that is played."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import re

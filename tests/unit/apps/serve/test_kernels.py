@@ -1,5 +1,7 @@
 """Code in a kernel, and what it says, in order and once."""
 
+from __future__ import annotations
+
 import asyncio
 from contextlib import aclosing
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Whose sandbox a call of MCP gets."""
 
+from __future__ import annotations
+
 import asyncio
 from types import SimpleNamespace
 

@@ -1,5 +1,7 @@
 """Where counts by tenant are served, and to whom."""
 
+from __future__ import annotations
+
 import asyncio
 from types import SimpleNamespace
 

@@ -1,5 +1,7 @@
 """Nodes behind a server: their marks, and what callers learn of them."""
 
+from __future__ import annotations
+
 import asyncio
 import re
 

@@ -1,5 +1,7 @@
 """OpenSandbox's face, with a process and rows that a test makes."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast

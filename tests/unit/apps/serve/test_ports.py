@@ -1,5 +1,7 @@
 """What a request for a port of a sandbox is for, and what passes of its heads."""
 
+from __future__ import annotations
+
 import pytest
 
 pytestmark = pytest.mark.needs("extra-serve")

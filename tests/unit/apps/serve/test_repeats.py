@@ -1,5 +1,7 @@
 """Calls with an Idempotency-Key."""
 
+from __future__ import annotations
+
 import asyncio
 from types import SimpleNamespace
 

@@ -1,5 +1,7 @@
 """Answers to `/run_code`."""
 
+from __future__ import annotations
+
 import asyncio
 import base64
 import json

@@ -1,5 +1,7 @@
 """The process: how its answers are sent, and its end."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

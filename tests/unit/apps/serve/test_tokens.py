@@ -1,5 +1,7 @@
 """The file of tokens."""
 
+from __future__ import annotations
+
 import json
 import os
 import threading

@@ -1,5 +1,7 @@
 """Turns of jobs."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

@@ -1,5 +1,7 @@
 """Which operations of the wire clients on other machines may ask for."""
 
+from __future__ import annotations
+
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """The barrier: an exception ends its owner, is counted and told, and ends nothing else."""
 
+from __future__ import annotations
+
 import ast
 import os
 import socket

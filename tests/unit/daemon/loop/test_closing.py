@@ -1,5 +1,7 @@
 """What a connection may hold is looked at before it is received, and before it is closed."""
 
+from __future__ import annotations
+
 import array
 import os
 import socket

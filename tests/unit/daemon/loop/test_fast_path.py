@@ -4,6 +4,8 @@ The fast path: what goes in, what comes out, and that everything else is left as
 A runner is four pipes here, and its control files are files.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import select

@@ -1,5 +1,7 @@
 """The event loop: descriptors, deadlines, and that a callback may undo another."""
 
+from __future__ import annotations
+
 import os
 import time
 

@@ -1,5 +1,7 @@
 """Messages to a process that may not read: sent in order, with their descriptors, and never waited for."""
 
+from __future__ import annotations
+
 import os
 import resource
 import socket

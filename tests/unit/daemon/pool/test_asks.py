@@ -1,5 +1,7 @@
 """The asks that wait: who is told, how each ends, and what bounds them."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """The first steps of an engine, without what they are taken with: their order, what a zygote is told, and the way back."""
 
+from __future__ import annotations
+
 import resource
 from pathlib import Path
 from types import SimpleNamespace

@@ -5,6 +5,8 @@ stuck.
 The process is a socket here, whose other end the test has.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 from collections.abc import Iterator

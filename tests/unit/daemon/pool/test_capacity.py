@@ -1,5 +1,7 @@
 """Which jobs may run beyond a pool's own workers, by what the machine has left."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

@@ -1,5 +1,7 @@
 """The record of egress: whose a row is, what is kept, and in which pages it is told."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any

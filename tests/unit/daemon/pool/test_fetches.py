@@ -1,5 +1,7 @@
 """The table of fetches that a broker was asked for."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """The queue: users in turn, connections of a user in turn, each one's jobs in order, and a full queue that nobody owns."""
 
+from __future__ import annotations
+
 from collections import Counter
 from dataclasses import dataclass
 

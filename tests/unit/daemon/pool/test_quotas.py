@@ -1,5 +1,7 @@
 """Quotas: who has which, and what they let through."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.daemon.pool.quotas import NONE, Book, Ledger, Quota, Quotas

@@ -1,5 +1,7 @@
 """Which worker goes when its zygote is outdated, and when another is made."""
 
+from __future__ import annotations
+
 import random
 from dataclasses import dataclass
 

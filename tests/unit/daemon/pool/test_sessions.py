@@ -1,5 +1,7 @@
 """A session's states, over a pool that does what the test says."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from typing import Any

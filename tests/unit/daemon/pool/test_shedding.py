@@ -1,5 +1,7 @@
 """Who is refused by the fast path, and for how long. The clock is the test's own."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 from typing import Any, cast
 

@@ -1,5 +1,7 @@
 """Where secrets come from: what the broker can read, from each kind of source."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import Any

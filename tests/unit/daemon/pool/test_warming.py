@@ -1,5 +1,7 @@
 """The state that an environment's interpreters begin with: who makes it, when, and what becomes of a failure."""
 
+from __future__ import annotations
+
 import os
 from typing import Any
 from unittest.mock import Mock

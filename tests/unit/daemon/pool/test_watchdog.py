@@ -1,5 +1,7 @@
 """When the watchdog's thread takes the loop to stand still, and what it tells then. Limits: tests/integration."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 from unittest.mock import Mock

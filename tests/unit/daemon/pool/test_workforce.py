@@ -1,5 +1,7 @@
 """Which workers are made; and who may arm a runner, and how many at once."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 

@@ -1,5 +1,7 @@
 """Which live sandboxes hold all their descriptors."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from kit.clock import Clock

@@ -1,5 +1,7 @@
 """The leaf of a process that has company."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock

@@ -1,5 +1,7 @@
 """What a newborn runner may say, in which order, and what becomes of the rest."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,5 +1,7 @@
 """A process that does calls: one frame down, one up; whatever else it does ends it."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from types import SimpleNamespace

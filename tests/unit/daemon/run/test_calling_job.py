@@ -1,5 +1,7 @@
 """A job that calls functions, on a runner that is four pipes."""
 
+from __future__ import annotations
+
 import os
 import signal
 from collections.abc import Callable, Iterator

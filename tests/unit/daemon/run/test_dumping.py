@@ -1,5 +1,7 @@
 """The daemon's part of a snapshot: what the kernel's child says, and the file that it gets."""
 
+from __future__ import annotations
+
 import _socket
 import errno
 import fcntl

@@ -1,5 +1,7 @@
 """The ends of output that is longer than its limit."""
 
+from __future__ import annotations
+
 import random
 
 import pytest

@@ -1,5 +1,7 @@
 """One job on a runner that is four pipes."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace

@@ -1,5 +1,7 @@
 """Files that follow a reply, out of a pipe."""
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import os

@@ -1,5 +1,7 @@
 """What faulthandler wrote of a job, without our frames, whatever bytes a job has put there."""
 
+from __future__ import annotations
+
 import random
 import time
 

@@ -1,5 +1,7 @@
 """What a process is started with, as its keeper reads it; and what an end is told as."""
 
+from __future__ import annotations
+
 import errno
 import os
 

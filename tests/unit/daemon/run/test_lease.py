@@ -1,5 +1,7 @@
 """A lease and the fast path: what is taken back from it, and when."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """A process that was killed and doesn't end, as the kernel keeps one that waits for a file system which never answers."""
 
+from __future__ import annotations
+
 import errno
 import os
 import signal

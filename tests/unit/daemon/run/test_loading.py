@@ -1,5 +1,7 @@
 """The first turn of a kernel that begins as a copy."""
 
+from __future__ import annotations
+
 import errno
 import os
 from unittest.mock import Mock

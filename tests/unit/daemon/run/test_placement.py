@@ -1,5 +1,7 @@
 """The threshold between a reply and a memory file is decided once: Python, C and the documents have the same."""
 
+from __future__ import annotations
+
 import inspect
 import re
 

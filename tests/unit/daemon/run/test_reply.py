@@ -1,5 +1,7 @@
 """The frame that a job answers by, out of a pipe."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 

@@ -1,5 +1,7 @@
 """What a runner holds, and when it lets go of it."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess

@@ -1,5 +1,7 @@
 """The states of a runner: what may follow what, and that all else is a bug."""
 
+from __future__ import annotations
+
 import itertools
 
 import pytest

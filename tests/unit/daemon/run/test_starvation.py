@@ -1,5 +1,7 @@
 """How long a job was starved, by what the kernel tells of its tasks."""
 
+from __future__ import annotations
+
 import os
 
 import pytest

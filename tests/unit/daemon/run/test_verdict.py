@@ -1,5 +1,7 @@
 """What the daemon makes of an end: by a signal, and after the time limit."""
 
+from __future__ import annotations
+
 import signal
 
 import pytest

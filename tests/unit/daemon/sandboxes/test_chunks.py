@@ -1,5 +1,7 @@
 """Output that waits for a reader."""
 
+from __future__ import annotations
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,5 +1,7 @@
 """Files copied from sandbox to sandbox: one answer by two porters, and no descriptor that is left."""
 
+from __future__ import annotations
+
 import os
 from typing import Any
 from unittest.mock import Mock

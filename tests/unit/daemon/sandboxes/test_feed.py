@@ -1,5 +1,7 @@
 """Input for a process's stdin."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,5 +1,7 @@
 """Whose end of a file is told of, also where the kernel's queue isn't what it was."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 

@@ -1,5 +1,7 @@
 """Changes of overlays and copies of them: one at a time in a sandbox, whatever becomes of each."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any

@@ -1,5 +1,7 @@
 """The order of steps by which folders come into a sandbox, with an opener and a porter that only note what they are asked."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

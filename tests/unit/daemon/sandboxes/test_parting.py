@@ -1,5 +1,7 @@
 """What becomes of a sandbox with copies of folders whose program has gone."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from typing import Any, cast

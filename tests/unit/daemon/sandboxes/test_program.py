@@ -1,5 +1,7 @@
 """A program whose output nobody reads: it waits, and comes to its end all the same when it is killed."""
 
+from __future__ import annotations
+
 import os
 import signal
 from collections.abc import Callable

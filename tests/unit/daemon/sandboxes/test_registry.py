@@ -1,5 +1,7 @@
 """Who has which sandbox, and what is remembered of those that are over."""
 
+from __future__ import annotations
+
 import random
 
 import pytest

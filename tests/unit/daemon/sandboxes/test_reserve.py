@@ -1,5 +1,7 @@
 """The end of sandboxes whose writable folders' file systems have too little space left, or don't answer."""
 
+from __future__ import annotations
+
 import os
 import threading
 from collections.abc import Callable, Iterator

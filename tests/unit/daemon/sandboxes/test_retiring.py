@@ -1,5 +1,7 @@
 """The end of a daemon: sandboxes fall asleep one after the other, and none keeps those of others from that."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock

@@ -1,5 +1,7 @@
 """Sandboxes on disk: what was put comes back, what is spoiled is told, and nothing is left of what has gone."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """A sandbox that sleeps: what is taken of it and in which order, what becomes of failures, and that nothing is left open."""
 
+from __future__ import annotations
+
 import errno
 import os
 from collections.abc import Callable

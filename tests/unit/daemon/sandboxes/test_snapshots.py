@@ -1,5 +1,7 @@
 """Whose a snapshot is, how much of them a user may have, and when one goes."""
 
+from __future__ import annotations
+
 import hashlib
 import mmap
 import os

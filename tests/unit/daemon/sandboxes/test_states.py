@@ -1,5 +1,7 @@
 """The tables: nothing leaves the end, and the end can be reached."""
 
+from __future__ import annotations
+
 import enum
 from collections.abc import Mapping
 from typing import Any

@@ -1,5 +1,7 @@
 """Which uses of a sandbox keep it awake: each of them opens files that are closed when it rests, so each is told."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

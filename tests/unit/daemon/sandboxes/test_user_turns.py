@@ -1,5 +1,7 @@
 """Turns of users: a few of each user at once, the others in their order."""
 
+from __future__ import annotations
+
 from unittest.mock import Mock
 
 from leeward.daemon.sandboxes.user_turns import UserTurns

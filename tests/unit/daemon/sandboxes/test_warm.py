@@ -1,5 +1,7 @@
 """The process that waits for its request: given once, to whom it was started for, and never for long."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

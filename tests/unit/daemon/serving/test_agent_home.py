@@ -1,5 +1,7 @@
 """Which policy of egress an agent's sandbox may narrow."""
 
+from __future__ import annotations
+
 import os
 
 import pytest

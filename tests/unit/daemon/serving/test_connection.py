@@ -1,5 +1,7 @@
 """The table of a connection: what may follow what, and that all else is a bug."""
 
+from __future__ import annotations
+
 import itertools
 
 import pytest

@@ -3,6 +3,8 @@ A guest's flood of requests that cost no quota, and slow clients: what another r
 and callbacks, which are counted.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 from collections import Counter

@@ -1,5 +1,7 @@
 """Who may have a view of the host, and what is hidden from it."""
 
+from __future__ import annotations
+
 import os
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Memory files that stay with the daemon, over real sockets with a pool that does nothing until it is told."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator
 from typing import Any

@@ -1,5 +1,7 @@
 """The socket's place: made private, taken once, left clean."""
 
+from __future__ import annotations
+
 import os
 import socket
 import stat

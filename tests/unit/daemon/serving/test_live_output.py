@@ -1,5 +1,7 @@
 """Output of jobs for a client that shows it while they run."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace

@@ -1,5 +1,7 @@
 """What a request of tens of MiB costs the loop: bytes that are copied, and the processor time of a turn."""
 
+from __future__ import annotations
+
 import gc
 import os
 import socket

@@ -1,5 +1,7 @@
 """The table of what serves each operation, and whom it admits."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 from typing import Any
 

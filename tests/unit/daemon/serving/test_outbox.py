@@ -1,5 +1,7 @@
 """What waits for a client, over a stream that takes as much as the test says."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from leeward.daemon.run.report import LARGE_REPLY as LARGE

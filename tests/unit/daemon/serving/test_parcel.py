@@ -1,5 +1,7 @@
 """Parcels: what travels inside the frame, and what beside it."""
 
+from __future__ import annotations
+
 import errno
 import os
 

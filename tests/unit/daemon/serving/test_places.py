@@ -1,5 +1,7 @@
 """Who gets a connection where there are few."""
 
+from __future__ import annotations
+
 import os
 import select
 import socket

@@ -1,5 +1,7 @@
 """Sandboxes of an earlier daemon: one that can't be used costs itself alone, and never the start."""
 
+from __future__ import annotations
+
 import os
 from functools import partial
 from pathlib import Path

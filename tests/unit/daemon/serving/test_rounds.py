@@ -1,5 +1,7 @@
 """Turns by user: who floods by many connections has no more of a turn than by one, and a guest's second is bounded."""
 
+from __future__ import annotations
+
 from collections import Counter
 from functools import partial
 

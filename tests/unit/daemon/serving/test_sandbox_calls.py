@@ -3,6 +3,8 @@ A request whose answer comes with a memory file: whatever ends it, the file is c
 sandbox is idle again. And what ends with a connection, and has ended before.
 """
 
+from __future__ import annotations
+
 import os
 from typing import Any
 from unittest.mock import Mock

@@ -1,5 +1,7 @@
 """The sessions of a connection, over a pool that has no worker until the test says so."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace

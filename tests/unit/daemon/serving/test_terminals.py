@@ -4,6 +4,8 @@ Terminals over connections: what a request may say of them, and how many there m
 The processes are ordinary ones of this host: tests/kit/sandbox_stand.py.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import pytest

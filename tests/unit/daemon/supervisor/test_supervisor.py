@@ -1,5 +1,7 @@
 """Names, sums and bounds of what the thread counted; the thread is a fake."""
 
+from __future__ import annotations
+
 import os
 
 import pytest

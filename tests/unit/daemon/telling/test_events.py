@@ -1,5 +1,7 @@
 """The last ends of each user: what is kept, for whom, and how much of it."""
 
+from __future__ import annotations
+
 import dataclasses
 
 import pytest

@@ -1,5 +1,7 @@
 """The metrics' endpoint: who may ask, and that whoever asks holds up nobody."""
 
+from __future__ import annotations
+
 import os
 import socket
 import time

@@ -1,5 +1,7 @@
 """Entries of the journal: fields that nobody can forge."""
 
+from __future__ import annotations
+
 import os
 import socket
 import struct

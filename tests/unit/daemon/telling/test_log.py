@@ -1,5 +1,7 @@
 """The log: nothing that a job or client says can forge a line, drive a terminal, or block."""
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os

@@ -1,5 +1,7 @@
 """The security log: everything that happened is in it, in a number of records that nobody can make grow."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections import Counter

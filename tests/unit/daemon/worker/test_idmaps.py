@@ -1,5 +1,7 @@
 """Which ids a daemon run by root gives to its workers."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

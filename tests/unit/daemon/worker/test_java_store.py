@@ -1,5 +1,7 @@
 """The store of certificates, as Java's own program reads it."""
 
+from __future__ import annotations
+
 import re
 import subprocess
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The files by which a keeper's jobs are told how much they may use."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from unittest.mock import MagicMock

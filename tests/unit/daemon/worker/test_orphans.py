@@ -1,5 +1,7 @@
 """Dead processes that came to the daemon, while it has no descriptor to look for them."""
 
+from __future__ import annotations
+
 import errno
 import os
 import subprocess

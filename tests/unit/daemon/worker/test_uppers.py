@@ -1,5 +1,7 @@
 """What can't be done for want of descriptors, where sandboxes write to a disk: it costs a try, and no worker waits on."""
 
+from __future__ import annotations
+
 import errno
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """A worker's states, and its runners' groups that the kernel doesn't let go of: tried again, and given up in the end."""
 
+from __future__ import annotations
+
 import errno
 import itertools
 from collections.abc import Callable

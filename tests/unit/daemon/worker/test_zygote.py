@@ -1,5 +1,7 @@
 """The end of a zygote, whichever way it goes."""
 
+from __future__ import annotations
+
 import errno
 import os
 import signal

@@ -1,5 +1,7 @@
 """The start of a zygote: what it begins with, and that nothing is left of one that can't or needn't be."""
 
+from __future__ import annotations
+
 import errno
 import os
 import signal

@@ -4,6 +4,8 @@ A cgroup file system made of plain files: enough of one for a driver's file logi
 What is real there and isn't here: enforcement, processes moving, EBUSY for processes within.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import shutil

@@ -1,5 +1,7 @@
 """How long a start waits for the groups of dead daemons. Groups and the clock are the test's own."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from types import SimpleNamespace
 

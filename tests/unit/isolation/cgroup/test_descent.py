@@ -1,5 +1,7 @@
 """A hunt ends what it is to end, and knows soon when it can't."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess

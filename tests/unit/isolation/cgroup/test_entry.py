@@ -1,5 +1,7 @@
 """Which processor the jobs of a worker have where they are pinned to one."""
 
+from __future__ import annotations
+
 import os
 
 import pytest

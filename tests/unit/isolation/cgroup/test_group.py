@@ -1,5 +1,7 @@
 """One group, and the names that a daemon gives its own."""
 
+from __future__ import annotations
+
 import errno
 import os
 

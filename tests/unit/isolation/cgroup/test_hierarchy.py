@@ -1,5 +1,7 @@
 """Where cgroups are mounted and where a process sits in them, read from texts of real hosts."""
 
+from __future__ import annotations
+
 from leeward.isolation.cgroup.hierarchy import Hierarchy, parse
 
 HYBRID_GROUPS = """\

@@ -1,5 +1,7 @@
 """How much memory there is: the host's, or what a group allows."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

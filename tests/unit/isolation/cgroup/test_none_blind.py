@@ -1,5 +1,7 @@
 """The watch when the daemon itself runs short: a few missed looks are borne, then the job ends."""
 
+from __future__ import annotations
+
 import errno
 import os
 

@@ -1,5 +1,7 @@
 """What the files of a job count as where there is no controller; and the file that tells C what looks have found."""
 
+from __future__ import annotations
+
 import os
 import threading
 

@@ -1,5 +1,7 @@
 """Jobs with several processors where no controller counts anything: the watch is as quick as they can be."""
 
+from __future__ import annotations
+
 import os
 
 import pytest

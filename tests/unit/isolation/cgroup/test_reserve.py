@@ -1,5 +1,7 @@
 """Descriptors that are kept for what must work when no other is left."""
 
+from __future__ import annotations
+
 import errno
 import os
 import resource

@@ -1,5 +1,7 @@
 """The version 1 driver: hybrid hosts, hosts without the unified hierarchy, controllers that share one."""
 
+from __future__ import annotations
+
 import errno
 import os
 

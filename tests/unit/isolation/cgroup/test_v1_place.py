@@ -1,5 +1,7 @@
 """The groups of one job on version 1: which files are written and read, and groups that somebody removed."""
 
+from __future__ import annotations
+
 import dataclasses
 import errno
 import os

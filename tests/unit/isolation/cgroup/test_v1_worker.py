@@ -1,5 +1,7 @@
 """A worker's leaves on version 1: which groups are kept for the next job, and which are not."""
 
+from __future__ import annotations
+
 import os
 
 import pytest

@@ -1,5 +1,7 @@
 """The version 2 driver's files: which groups it makes, what it writes, in which order."""
 
+from __future__ import annotations
+
 import dataclasses
 import errno
 import os

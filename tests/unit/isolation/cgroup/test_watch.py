@@ -1,5 +1,7 @@
 """What a tree of processes is charged: shared pages once, and never less than what is held."""
 
+from __future__ import annotations
+
 import dataclasses
 import random
 

@@ -3,6 +3,8 @@ The egress broker's filter: what is compiled is the table, and what the table le
 more.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import socket

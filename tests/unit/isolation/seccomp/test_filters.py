@@ -1,5 +1,7 @@
 """The programs in the package: the table's, all of them, and small."""
 
+from __future__ import annotations
+
 import pytest
 
 from kit.bpf import disassemble

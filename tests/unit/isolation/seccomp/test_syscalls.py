@@ -1,5 +1,7 @@
 """The numbers of system calls, against libseccomp's as a witness."""
 
+from __future__ import annotations
+
 import pyseccomp
 import pytest
 

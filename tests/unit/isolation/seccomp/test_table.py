@@ -1,5 +1,7 @@
 """The table: complete, without contradictions, each row with its reason."""
 
+from __future__ import annotations
+
 import itertools
 import os
 from collections.abc import Mapping

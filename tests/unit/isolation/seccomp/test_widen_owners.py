@@ -1,5 +1,7 @@
 """The calls about owners before a filter of the package: those go to the supervisor, all others are that filter's matter."""
 
+from __future__ import annotations
+
 import struct
 
 import pytest

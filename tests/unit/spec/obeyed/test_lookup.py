@@ -1,5 +1,7 @@
 """Names that programs on the host obey, as these programs and their file systems read them."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.spec.obeyed.lookup import DOTTED, among, home_settings, obeyed_by, plain

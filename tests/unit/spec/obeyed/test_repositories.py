@@ -1,5 +1,7 @@
 """Repositories, by what git and its relatives recognise."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.spec.obeyed.repositories import INSIDE, is_repository, makes_repository, names_repository

@@ -1,5 +1,7 @@
 """The search of a folder, whose names are given."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from leeward.spec.obeyed.search import MAX_LEVELS, has_own_content, search

@@ -1,5 +1,7 @@
 """A sandbox that another program has opened, and that is to ask."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,5 +1,7 @@
 """The service's end of a bridge, with a process that is played."""
 
+from __future__ import annotations
+
 import json
 import queue
 import random

@@ -1,5 +1,7 @@
 """Applying what was approved: on the real file system, while somebody changes things, and with ends in between."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import stat

@@ -1,5 +1,7 @@
 """What becomes of orders when the program ends between two steps, and what a rule may not carry out. No sandbox is needed."""
 
+from __future__ import annotations
+
 import contextlib
 import threading
 from collections.abc import Callable, Iterator

@@ -1,5 +1,7 @@
 """Orders for files: what each becomes, and what a person is told that a diff doesn't show."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

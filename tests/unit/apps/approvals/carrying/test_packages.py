@@ -1,5 +1,7 @@
 """Commands for packages: what each form becomes, and what is refused."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

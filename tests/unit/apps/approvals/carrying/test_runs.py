@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import threading
 
 from leeward.apps.approvals.carrying.carrying import KEPT_OUTPUT, MOST_RUNS, RunBook

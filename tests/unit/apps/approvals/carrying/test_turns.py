@@ -1,5 +1,7 @@
 """Whose turn it is: in order for one, side by side for several, and a bound for each."""
 
+from __future__ import annotations
+
 import functools
 import threading
 

@@ -1,5 +1,7 @@
 """What is kept of what sandboxes have pushed."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

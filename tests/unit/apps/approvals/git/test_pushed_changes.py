@@ -1,5 +1,7 @@
 """The commits and the files of a push."""
 
+from __future__ import annotations
+
 import subprocess
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The rule that "always" stores for a request."""
 
+from __future__ import annotations
+
 import sys
 
 import pytest

@@ -1,5 +1,7 @@
 """The queue: one decision for each request, whoever decides, and whatever ends in between."""
 
+from __future__ import annotations
+
 import os
 import sqlite3
 import threading

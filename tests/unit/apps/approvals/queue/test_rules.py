@@ -1,5 +1,7 @@
 """Rules: what each pattern matches, in which order they decide, and what holds of all of them."""
 
+from __future__ import annotations
+
 import time
 from dataclasses import fields
 from typing import Any

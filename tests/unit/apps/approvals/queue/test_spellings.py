@@ -1,5 +1,7 @@
 """Other spellings of a command: real programs run them, and a rule that denies matches them."""
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 from pathlib import Path

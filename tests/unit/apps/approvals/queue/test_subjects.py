@@ -1,5 +1,7 @@
 """Subjects: every way to write one thing gives one thing, and what is none is refused."""
 
+from __future__ import annotations
+
 import shlex
 
 import pytest

@@ -1,5 +1,7 @@
 """Changes of a copy become requests."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

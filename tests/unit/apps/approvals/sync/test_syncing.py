@@ -1,5 +1,7 @@
 """The plan of live sync: what one path needs, by what both sides had, what the sandbox has and what the host has."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

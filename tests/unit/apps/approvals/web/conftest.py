@@ -1,5 +1,7 @@
 """The app with a real queue."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 

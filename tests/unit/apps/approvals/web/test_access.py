@@ -1,5 +1,7 @@
 """Links that work once, sessions that end, tokens, and how many of each there are."""
 
+from __future__ import annotations
+
 import pytest
 from starlette.applications import Starlette
 

@@ -1,5 +1,7 @@
 """REST: what each route does, and what it answers where it doesn't."""
 
+from __future__ import annotations
+
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

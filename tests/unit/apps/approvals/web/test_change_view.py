@@ -1,5 +1,7 @@
 """The one view of all changes, as the page has it."""
 
+from __future__ import annotations
+
 import html
 import re
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Lines over time as points."""
 
+from __future__ import annotations
+
 import pytest
 
 from leeward.apps.approvals.daemon_view import DaemonSample

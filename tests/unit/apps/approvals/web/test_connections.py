@@ -1,5 +1,7 @@
 """Who connects and says nothing, and who connects too often, is let go; nobody keeps the operator away."""
 
+from __future__ import annotations
+
 import os
 import socket
 from collections.abc import Iterator

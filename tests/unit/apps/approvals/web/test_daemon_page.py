@@ -1,5 +1,7 @@
 """The page about the daemon: a tab of approvals, and all of `leeward ui`."""
 
+from __future__ import annotations
+
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient

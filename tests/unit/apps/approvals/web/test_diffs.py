@@ -1,5 +1,7 @@
 """A change as rows: which lines stand beside which, and what in them differs."""
 
+from __future__ import annotations
+
 import re
 import time
 

@@ -1,5 +1,7 @@
 """Decisions that can be taken back for a while."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The operator's socket, and calls without one."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import os

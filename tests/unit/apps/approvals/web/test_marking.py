@@ -1,5 +1,7 @@
 """Characters that aren't seen are marked, and nothing of a text becomes HTML."""
 
+from __future__ import annotations
+
 import html
 import re
 import time

@@ -1,5 +1,7 @@
 """The page without a script: what it shows, and what its forms do."""
 
+from __future__ import annotations
+
 import re
 import time
 from pathlib import Path

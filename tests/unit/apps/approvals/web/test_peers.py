@@ -1,5 +1,7 @@
 """Which processes the operator's socket hears."""
 
+from __future__ import annotations
+
 import os
 import socket
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Colours of a command's output as HTML."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,7 @@
 """The walk of an approval from the page's form to the host's file, as docs/architecture.md draws it."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

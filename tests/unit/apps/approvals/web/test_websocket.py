@@ -1,5 +1,7 @@
 """The WebSocket: what who looks on is told, what he may do, and how long anybody waits for him."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 

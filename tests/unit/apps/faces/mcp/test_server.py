@@ -1,5 +1,7 @@
 """The lines that `leeward mcp` reads."""
 
+from __future__ import annotations
+
 import io
 
 import pytest

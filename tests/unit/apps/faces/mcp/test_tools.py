@@ -1,5 +1,7 @@
 """The arguments of the tools of `leeward mcp`, and the end of a call."""
 
+from __future__ import annotations
+
 import threading
 
 import pytest

@@ -1,5 +1,7 @@
 """The interpreter of BPF on programs whose answers are known."""
 
+from __future__ import annotations
+
 import pytest
 
 from kit.bpf import MOST_INSTRUCTIONS, disassemble

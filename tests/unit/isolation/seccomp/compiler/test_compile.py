@@ -1,5 +1,7 @@
 """The program that the kernel gets, against the plan, over every number and architecture."""
 
+from __future__ import annotations
+
 import platform
 import tempfile
 

@@ -1,5 +1,7 @@
 """What a plan decides, call by call."""
 
+from __future__ import annotations
+
 from errno import EACCES, ENOMEM, ENOSYS
 
 import pytest

@@ -1,5 +1,7 @@
 """Programs decide what the questions that they were written from say."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
