@@ -29,6 +29,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # tests/kit
 import egress_decoders
 import image_decoders
 import web_decoders
+from example_requests import BOX, REQUESTS
 
 from leeward.client import sandbox_calls
 from leeward.client.conversation import Conversation, refusal
@@ -47,46 +48,22 @@ from leeward.wire.job_frames import MAX_FILES, read_reply, reply_pieces
 from leeward.wire.outline import code_alone
 from leeward.wire.replies import parse_reply, parse_result
 from leeward.wire.requests import (
-    Cancel,
     Execute,
-    Interrupt,
-    Ping,
-    SessionClose,
-    SessionOpen,
-    SessionReset,
     Slot,
-    Status,
     encode_request,
     parse_request,
     request_id,
 )
 from leeward.wire.sandbox_requests import (
-    KernelBind,
-    KernelClose,
-    KernelFork,
-    KernelInterrupt,
-    KernelOpen,
-    KernelReset,
-    ProcessKill,
-    ProcessRead,
     ProcessRun,
-    ProcessSignal,
     ProcessStart,
-    ProcessWait,
-    ProcessWrite,
     SandboxExecute,
     SandboxExtend,
-    SandboxInfo,
-    SandboxList,
-    SandboxOpen,
     SandboxRequest,
 )
 from leeward.wire.template import parse_by_template
 
 HEADER = 4
-
-#: The id of a sandbox.
-BOX = "abcdefghijklmnopqrstuvwxyz"
 
 #: What values are replaced by: each kind of MessagePack, at its borders, and some that are cut short.
 TOKENS = (
@@ -205,22 +182,12 @@ class Request(Target):
     """What the daemon does with a client's frame, as far as a job."""
 
     starts = tuple(encode_request(request)[HEADER:] for request in (
-        Execute(1, code=b"print(1)"),
-        Execute(2, session=1, code=b"x", limits={"time": 1.5, "output": 1000}),
+        *REQUESTS,
         Execute(3, module="json.tool", name="x.py", args=("a", "b"), env={"A": "b"}, files={"d/f": b"x", "g": b""},
                 stdin=b"in", collect=("*.{png,csv}", "/workspace/d/", "./e", "."),
                 limits={"memory": 1 << 28, "processes": 4, "time": 2}),
-        Cancel(4, 1), SessionOpen(5, {"memory": 1 << 28}, 10.0), SessionReset(6, 1), SessionClose(7, 1),
-        Interrupt(8, 1), Ping(9), Status(11, "json"), Slot(10, 1, 100),
-        SandboxOpen(12, limits={"memory": 1 << 28}, idle=2.0, lifetime=9.5, env={"A": "b"}, metadata={"run": "7"}),
-        SandboxList(13), SandboxInfo(14, BOX), SandboxExtend(15, BOX, idle=3.0, lifetime=4),
-        ProcessRun(16, BOX, argv=("ls", "-l"), cwd="/tmp", stdin=b"x", limits={"time": 1.5}),
-        SandboxExecute(24, BOX, kernel=1, code=b"x", name="x.py", env={"A": "b"}, files={"d/f": b"x"}, collect=("*",)),
-        KernelOpen(25, BOX), KernelInterrupt(26, BOX, 1), KernelReset(27, BOX, 1), KernelClose(28, BOX, 1),
-        KernelFork(28, BOX, 1), KernelBind(28, BOX, 1),
-        ProcessRun(17, BOX, shell="ls"), ProcessStart(18, BOX, argv=("cat",), open=True, bounded=True, title="a cat"),
-        ProcessRead(19, BOX, 1, after=7, wait=30.0), ProcessWrite(20, BOX, 1, data=b"x", end=True),
-        ProcessSignal(21, BOX, 1, signal=15), ProcessKill(22, BOX, 1), ProcessWait(23, BOX, 1, wait=0.5)))
+        Slot(10, 1, 100), SandboxExtend(15, BOX, idle=3.0, lifetime=4),
+        SandboxExecute(24, BOX, kernel=1, code=b"x", name="x.py", env={"A": "b"}, files={"d/f": b"x"}, collect=("*",))))
     config = Config()
 
     def feed(self, data: bytes) -> bool:
