@@ -289,6 +289,8 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 	}
 	if (lw_answer_ids(supervisor, listener) || lw_answer_owners(supervisor, listener))
 		return true;
+	if (!listener->purse->limit && !supervisor->most_watches && !supervisor->most_watchers)
+		return false;
 	if (call->nr == SYS_mmap) {
 		flags = (uint32_t)call->args[3];
 		if ((flags & TYPE) != MAP_SHARED || !(flags & MAP_ANONYMOUS) || flags & MAP_HUGETLB)
