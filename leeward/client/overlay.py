@@ -80,8 +80,10 @@ class UpperLayer:
 
     def diff(self) -> Changes:
         """The changes; of an image's root, with whose layers nothing is compared, all is modified that isn't deleted."""
+        from leeward.spec.profiles.image import COVERED  # here, since it imports all profiles
+
         return [FolderChange(os.fsdecode(row.path), "deleted" if row.type == "gone" else "modified", row.type, row.mode,
-                             row.size) for row in self.rows()]
+                             row.size) for row in self.rows() if "/" + os.fsdecode(row.path) not in COVERED]
 
     def _ask(self, op: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         return checked(answer, self._box.ask(op, {"target": self.target, **fields}))
