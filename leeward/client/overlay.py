@@ -69,6 +69,22 @@ class UpperLayer:
     def restore(self, name: str) -> None:
         self._ask("overlay_restore", {"name": name})
 
+    def discard(self, paths: Iterable[str] | None) -> Changes:
+        found = chosen(self.diff(), paths)
+        wanted = [] if paths is None else sorted({os.fsencode(posixpath.normpath(path)) for path in paths})
+        if paths is None or wanted:
+            self._ask("overlay_discard", {"paths": wanted})
+        kept = {os.fsdecode(path) for path in wanted}
+        return [change for change in found if paths is None or any(
+            change.path == path or change.path.startswith(path + "/") for path in kept)]
+
+    def diff(self) -> Changes:
+        """The changes; of an image's root, with whose layers nothing is compared, all is modified that isn't deleted."""
+        from leeward.spec.profiles.image import COVERED  # here, since it imports all profiles
+
+        return [FolderChange(os.fsdecode(row.path), "deleted" if row.type == "gone" else "modified", row.type, row.mode,
+                             row.size) for row in self.rows() if "/" + os.fsdecode(row.path) not in COVERED]
+
     def _ask(self, op: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         return checked(answer, self._box.ask(op, {"target": self.target, **fields}))
 
@@ -171,15 +187,6 @@ class Overlay(UpperLayer):
         """As `content`, of the file on the host."""
         with closing(HostFolder(self._row)) as host:
             return host.content(os.fsencode(path), most)
-
-    def discard(self, paths: Iterable[str] | None) -> Changes:
-        found = chosen(self.diff(), paths)
-        wanted = [] if paths is None else sorted({os.fsencode(posixpath.normpath(path)) for path in paths})
-        if paths is None or wanted:
-            self._ask("overlay_discard", {"paths": wanted})
-        kept = {os.fsdecode(path) for path in wanted}
-        return [change for change in found if paths is None or any(
-            change.path == path or change.path.startswith(path + "/") for path in kept)]
 
 
 def with_states(box: Sandbox, target: str) -> UpperLayer:

@@ -106,18 +106,19 @@ class OverlayCalls:
 
     def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """
-        Undo the changes that `diff` lists, and return them: the sandbox then has the folder as it is on the host.
-        Meanwhile no process and no kernel may run in the sandbox.
+        Undo the changes that `diff` lists, and return them: the sandbox then has the folder as it is on the host, or the
+        root as its image has it. Meanwhile no process and no kernel may run in the sandbox.
 
         Args:
             paths: files, and folders with all that is in them; None for all changes.
-            target: as for `diff`.
+            target: as for `checkpoint`. Of an image's root what is returned wasn't compared: all is "modified" that isn't
+                "deleted".
 
         Raises:
             RequestRejected: one of *paths* hasn't changed, or was removed with a folder, which then has to be discarded
-                itself; or processes run. Nothing was undone.
+                itself; or processes run; or a copy of what stays of an image's root doesn't fit. Nothing was undone.
         """
-        return self._overlay(target).discard(paths)
+        return self._with_states(target).discard(paths)
 
     def checkpoint(self, name: str = "", target: str = "") -> str:
         """

@@ -17,9 +17,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from leeward._native import mounts as native
+from leeward._native.beneath import open_beneath
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Table, returns
 from leeward.crossing import layers, overlay_states
@@ -63,16 +64,38 @@ def make(path: str, *, file: bool, root: int | None = None) -> None:
 
 class Copied:
     """
-    A copy of the state *name* of the sandbox's root; the folder *first* covers the upper layers, which may take *most* bytes.
+    A copy of the state *name* of the sandbox's root, or without a name of the present one, in which *paths*, or all if there
+    are none, are as they were at first. The folder *first* covers the upper layers, which may take *most* bytes.
     LeewardError, OSError if it can't be made.
     """
 
-    def __init__(self, root: Root, first: str, name: str, most: int) -> None:
+    def __init__(self, root: Root, first: str, most: int, *, name: str = "", paths: Sequence[bytes] = ()) -> None:
         self._root, self._first = root, first
         self._here = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         self._points = _mounted_on_root()
         self._base = layers.upper_of_root(first, ".")
-        self._copy = overlay_states.copy_of(self._base, mounts.ROOT, name, Room(self._base, most, weighed=bool(root.disk)))
+        room = Room(self._base, most, weighed=bool(root.disk))
+        if name:
+            self._copy = overlay_states.copy_of(self._base, mounts.ROOT, name, room)
+        else:
+            self._copy = overlay_states.copy_without(self._base, mounts.ROOT, paths, room)
+            self._begin(paths)
+
+    def _begin(self, paths: Sequence[bytes]) -> None:
+        """Make in the copy what leeward puts into each new root, as far as *paths* have it."""
+        def is_missing(name: str) -> bool:
+            return not paths or any((name + "/").startswith(os.fsdecode(path) + "/") for path in paths)
+
+        with opened(os.open(self._copy, _LOOK, dir_fd=self._base)) as top:
+            for name in filter(is_missing, mounts.OURS):
+                os.mkdir(name, 0o755, dir_fd=top)
+                if name == "tmp":
+                    os.chmod(name, 0o1777, dir_fd=top)
+            for text in self._root.texts:
+                if is_missing(name := text.target.lstrip("/")):
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+                    with opened(open_beneath(top, os.fsencode(name), flags, 0o644)) as fd:
+                        overlay_states.put(fd, 0, text.content)
 
     def attach(self, lowers: int) -> int:
         """Take the detached layers *lowers*. Returns a copy of them, which isn't mounted."""

@@ -16,7 +16,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from leeward._native.beneath import open_beneath
 from leeward.crossing import layers, walk
@@ -82,14 +82,23 @@ def copy_of(scratch: int, number: Number, name: str, room: Room) -> str:
         return _copied(scratch, source, number, room)
 
 
-def _copied(scratch: int, source: int, number: Number, room: Room) -> str:
-    """Copy *source* completely. Returns the copy's name."""
+def copy_without(scratch: int, number: Number, paths: Sequence[bytes], room: Room) -> str:
+    """As `copy_of`, of what the upper folder has now, but for *paths*; of nothing in it if there are none."""
+    with opened(layers.upper(scratch, number)) as upper:
+        for path in paths:
+            _check_there(upper, path)
+        with opened(open_beneath(upper, b".", _FOLDER)) as fd:
+            return _copied(scratch, upper, number, room, {*(paths or map(os.fsencode, os.listdir(fd)))})
+
+
+def _copied(scratch: int, source: int, number: Number, room: Room, without: Set[bytes] = frozenset()) -> str:
+    """Copy *source* but for the paths *without*. Returns the copy's name."""
     following = _NEXT.format(number)
     empty(scratch, number, following)
     os.mkdir(following, 0o700, dir_fd=scratch)
     try:
         with opened(os.open(following, _FOLDER, dir_fd=scratch)) as into:
-            copy(source, into, room)
+            copy(source, into, room, without)
     except BaseException as error:
         empty(scratch, number, following)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # for instance, no inode is left
@@ -98,8 +107,8 @@ def _copied(scratch: int, source: int, number: Number, room: Room) -> str:
     return following
 
 
-def copy(source: int, into: int, room: Room) -> None:
-    """Copy everything in the folder *source*, and its own attributes, to the empty folder *into*."""
+def copy(source: int, into: int, room: Room, without: Set[bytes]) -> None:
+    """Copy all in the folder *source* but the paths *without*, and its own attributes, to the empty folder *into*."""
     todo, folders, linked = [b"."], [], dict[int, bytes]()
     while todo:
         path = todo.pop()
@@ -115,6 +124,8 @@ def copy(source: int, into: int, room: Room) -> None:
             folders.append((path, os.fstat(fd), attributes(fd)))
             for name in map(os.fsencode, os.listdir(fd)):
                 inner = name if path == b"." else path + b"/" + name
+                if inner in without:
+                    continue
                 try:
                     about = os.stat(name, dir_fd=fd, follow_symlinks=False)
                     room.entry()

@@ -262,21 +262,29 @@ def _keep(carried: Carried, order: dict[str, Any], fds: list[int], given: list[i
 
 
 def _restore(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
-    if carried.root is not None and order["number"] == mounts.ROOT:
-        _bare(_ROOTS)
-        copied = image_root.Copied(carried.root, carried.folders[0], order["name"], order["most"])
-        given.append(copied.attach(fds[0]))
-        try:
-            copied.replace()
-        except (LeewardError, OSError) as error:
-            return {"refused": str(error)}  # with the layers, of which the ones that were sent are used up
-    else:
-        _bare(_MOUNTS)
-        overlay_states.restore(fds[0], order["number"], order["target"], order["name"], order["most"])
+    if order["number"] == mounts.ROOT:
+        return _replace(carried, order, fds, given, name=order["name"])
+    _bare(_MOUNTS)
+    overlay_states.restore(fds[0], order["number"], order["target"], order["name"], order["most"])
+    return _covered(carried, order)
+
+
+def _replace(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int], **copy: Any) -> dict[str, Any]:
+    """Give the sandbox another root of its image, *copy* of what it has written."""
+    assert carried.root is not None
+    _bare(_ROOTS)
+    copied = image_root.Copied(carried.root, carried.folders[0], order["most"], **copy)
+    given.append(copied.attach(fds[0]))
+    try:
+        copied.replace()
+    except (LeewardError, OSError) as error:
+        return {"refused": str(error)}  # with the layers, of which the ones that were sent are used up
     return _covered(carried, order)
 
 
 def _discard(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    if order["number"] == mounts.ROOT:
+        return _replace(carried, order, fds, given, paths=order["paths"])
     _bare(_MOUNTS)
     overlay_states.discard(fds[0], order["number"], order["target"], order["paths"])
     return _covered(carried, order)

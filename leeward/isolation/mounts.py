@@ -45,7 +45,7 @@ _DETACHED = Cell("a detached /proc")
 COVERED = ("proc", "dev", "sys")
 #: Folders of the uppermost layer of an image's root that are leeward's. There from the beginning, they cover whatever
 #: the image has by these names, links as well.
-_OURS = (*COVERED, "tmp", "workspace", "etc")
+OURS = (*COVERED, "tmp", "workspace", "etc")
 
 #: And links to files of processes, as the kernel's /proc has them.
 PROC_LINKS = {"net": "self/net", "mounts": "self/mounts"}
@@ -182,7 +182,7 @@ def _image(view: View, root: Root, scratch_bytes: int) -> list[Step]:
     upper = f"{base}/{UPPER}"
     made = [native.mount_step("tmpfs", SCRATCH, {"size": str(scratch_bytes), "nr_inodes": str(view.scratch.inodes),
                                                  "mode": "0755"}, _SCRATCH)]
-    for path in (*([base] if root.disk else []), upper, f"{base}/{WORK}", *(f"{upper}/{name}" for name in _OURS)):
+    for path in (*([base] if root.disk else []), upper, f"{base}/{WORK}", *(f"{upper}/{name}" for name in OURS)):
         made += [returns(Call.MKDIRAT, native.AT_FDCWD, path, 0o755)]
     for text in root.texts:
         fd = Cell(text.target)

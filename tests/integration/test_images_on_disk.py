@@ -76,6 +76,9 @@ def test_the_root_is_written_to_forked_and_kept(daemon: LiveDaemon, store: Image
             box.shell("rm -r /app /usr /here; ln -s /etc /home/x; echo > /etc/motd")
             box.restore("1")
             assert done.stdout_text == box.shell("ls / /usr; ls /home").stdout_text
+        box.shell("rm -r /usr; : > /z; echo kept > /k")
+        assert {"usr", "z"} == {each.path for each in box.discard(["usr", "z"])}
+        assert "doc\nkept\n" == box.shell("ls /usr/share; cat /k /z; rm /k").stdout_text
         commit(box, store, "kept", ImportProgress())
     with opened(daemon, image="kept") as after:
         assert "new\n" == after.shell("cat /etc/motd; ls /home").stdout_text

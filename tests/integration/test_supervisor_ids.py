@@ -11,6 +11,7 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +20,12 @@ from kit import confined
 from kit.confined import NUMBER
 from leeward.daemon.supervisor import Supervisor
 from leeward.isolation.seccomp import filters
+from leeward.isolation.seccomp.widen_owners import with_owners
 
 pytestmark = pytest.mark.needs("seccomp-notify")
 
-ROOT = filters.program(memory_counted=True, affinity_fixed=False, arch=os.uname().machine, root=True).insns
+_AS_ROOT = filters.program(memory_counted=True, affinity_fixed=False, arch=os.uname().machine, root=True)
+ROOT, OWNERS = _AS_ROOT.insns, with_owners(_AS_ROOT, os.uname().machine).insns
 UNCOUNTED = filters.program(memory_counted=False, affinity_fixed=True, arch=os.uname().machine, root=True).insns
 USUAL = filters.program(memory_counted=True, affinity_fixed=False, arch=os.uname().machine).insns
 
@@ -121,6 +124,17 @@ parent.recv(1)
             child.go()
             assert [0] * 4 == child.told()
             assert 12 <= supervisor.charged(child.job) // 4096 < 16  # a page or so of the answering thread's own
+
+
+def test_owners_are_told_where_nobody_may_watch(supervisor: Supervisor, tmp_path: Path) -> None:
+    """As with 2 GiB of memory, of which the kernel has too few watches for one sandbox. Control: the kernel's owner."""
+    code = f"""
+at = {str(tmp_path)!r}
+os.chown(at, 33, 44)
+tell([os.stat(at).st_uid, os.lstat(at).st_gid, os.stat(at + "/..").st_uid])
+"""
+    assert [33, 44, os.getuid()] == told(supervisor, code, OWNERS)
+    assert os.getuid() == tmp_path.stat().st_uid
 
 
 def test_without_the_rows_nothing_is_played(supervisor: Supervisor) -> None:

@@ -112,7 +112,7 @@ static void grant_mapping(struct lw_supervisor *supervisor, struct lw_listener *
 /* Charge pages that became the task's without a fault of its own, where no cgroup counts them. */
 void lw_charge_pages(struct lw_listener *listener, uint64_t pages)
 {
-	if (!listener->purse || !listener->purse->limit)
+	if (!listener->purse->limit)
 		return;
 	listener->charged += pages * PAGE;
 	listener->purse->charged += pages * PAGE;
@@ -289,7 +289,7 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 	}
 	if (lw_answer_ids(supervisor, listener) || lw_answer_owners(supervisor, listener))
 		return true;
-	if (!listener->purse)
+	if (!listener->purse->limit && !supervisor->most_watches && !supervisor->most_watchers)
 		return false;
 	if (call->nr == SYS_mmap) {
 		flags = (uint32_t)call->args[3];
@@ -321,22 +321,19 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 	return false;
 }
 
-/* Give a new listener the purse of the job in slot `of`; else one of its own, if all jobs have grants. Returns 0 or -errno. */
+/* Give a new listener the purse of the job in slot `of`; else one of its own, which grants nothing yet. Returns 0 or -errno. */
 int lw_give_purse(struct lw_supervisor *supervisor, struct lw_listener *listener, int64_t of)
 {
 	struct lw_listener *holder = of < 0 ? NULL : lw_in_slot(supervisor, (uint32_t)of);
 
-	if (holder && holder->purse) {
-		listener->purse = holder->purse;
-	} else if (supervisor->most_watches || supervisor->most_watchers) {
-		listener->purse = calloc(1, sizeof(*listener->purse));
-		if (!listener->purse)
-			return -ENOMEM;
+	listener->purse = holder ? holder->purse : calloc(1, sizeof(*listener->purse));
+	if (!listener->purse)
+		return -ENOMEM;
+	if (!holder) {
 		listener->purse->files = -1;
 		listener->owns_purse = true;
 	}
-	if (listener->purse)
-		listener->purse->users++;
+	listener->purse->users++;
 	return 0;
 }
 
@@ -375,30 +372,18 @@ void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listen
 int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_t limit, int files)
 {
 	struct lw_listener *listener;
-	int failed = 0;
 
 	pthread_mutex_lock(&supervisor->mutex);
 	listener = lw_in_slot(supervisor, slot);
-	if (!listener)
-		failed = -ENOENT;
-	else if (!listener->purse) {
-		listener->purse = calloc(1, sizeof(*listener->purse));
-		if (!listener->purse) {
-			failed = -ENOMEM;
-		} else {
-			listener->purse->users = 1;
-			listener->owns_purse = true;
-		}
-	}
-	if (!failed) {
+	if (listener) {
 		listener->purse->limit = limit;
 		listener->purse->files = files;
 	}
 	pthread_mutex_unlock(&supervisor->mutex);
-	return failed;
+	return listener ? 0 : -ENOENT;
 }
 
-/* Let the job in `slot` share the purse of the job in `of`; if that has none, nothing is granted. */
+/* Let the job in `slot` share the purse of the job in `of`. */
 int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_t of)
 {
 	struct lw_listener *listener, *holder;
@@ -406,7 +391,7 @@ int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_
 	pthread_mutex_lock(&supervisor->mutex);
 	listener = lw_in_slot(supervisor, slot);
 	holder = lw_in_slot(supervisor, of);
-	if (listener && holder && holder->purse && listener->purse != holder->purse) {
+	if (listener && holder && listener->purse != holder->purse) {
 		lw_leave_purse(supervisor, listener);
 		listener->purse = holder->purse;
 		listener->purse->users++;
@@ -429,7 +414,7 @@ int lw_supervisor_charged(struct lw_supervisor *supervisor, uint32_t slot, uint6
 
 	pthread_mutex_lock(&supervisor->mutex);
 	listener = lw_in_slot(supervisor, slot);
-	*ret_bytes = listener && listener->purse ? listener->purse->charged : 0;
+	*ret_bytes = listener ? listener->purse->charged : 0;
 	pthread_mutex_unlock(&supervisor->mutex);
 	return listener ? 0 : -ENOENT;
 }

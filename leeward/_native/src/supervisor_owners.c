@@ -104,7 +104,7 @@ bool lw_answer_owners(struct lw_supervisor *supervisor, struct lw_listener *list
 
 	if (!ask(&supervisor->request->data, &q))
 		return false;
-	if (listener->purse && (q.gives || listener->purse->owners) && lw_ask_later(supervisor, listener))
+	if ((q.gives || listener->purse->owners) && lw_ask_later(supervisor, listener))
 		return true;
 	if (!q.gives)
 		return lw_let_go_on(supervisor, listener) || true;	/* else its task has died */
@@ -187,9 +187,9 @@ static int look_up(struct lw_supervisor *supervisor, uint64_t tag, const struct 
 
 	pthread_mutex_lock(&supervisor->mutex);
 	listener = lw_tagged(supervisor, tag);
-	if (listener && listener->purse && q->gives && file->st_ino)
+	if (listener && q->gives && file->st_ino)
 		give(supervisor, listener->purse, file, q);
-	else if (listener && listener->purse && listener->purse->owners && !q->gives && file->st_ino) {
+	else if (listener && listener->purse->owners && !q->gives && file->st_ino) {
 		*found = *row_of(listener->purse->owners, file->st_dev, file->st_ino);
 		if (found->inode)
 			result = 0;

@@ -57,7 +57,7 @@ struct lw_listener {
 	bool quiet;		/* its refusals don't make the eventfd readable until lw_supervisor_end_check */
 	bool unreported;
 	bool owns_purse;
-	struct lw_purse *purse;	/* NULL: it is granted nothing */
+	struct lw_purse *purse;	/* its sandbox's; NULL only while it is made or has gone */
 	uint64_t charged;	/* bytes that this listener has charged to the purse for mappings */
 	struct seccomp_notif asked;	/* the call that waits for the watcher, or that it looks at */
 	struct lw_refused kinds[LW_SUPERVISOR_KINDS];	/* open addressing; count 0 is free */

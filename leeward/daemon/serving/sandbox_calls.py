@@ -33,7 +33,6 @@ from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes, SandboxEntry
 from leeward.daemon.sandboxes.mounting import LayerChange, Mounts, hide_names, keep, overlay, room
 from leeward.daemon.serving.parcel import SEALS, Parcel, seal
 from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, Refused, RequestRejected, SandboxOver
-from leeward.isolation.mounts import ROOT
 from leeward.spec import folders as rules
 from leeward.spec.folders import FILE_CLOCK, Folder
 from leeward.spec.limits import OVERFLOW
@@ -454,11 +453,9 @@ def change_overlay(desk: LiveSandboxes, flight: Flight, request: OverlayChange, 
                 raise RequestRejected(f"{request.target!r:.80} has no checkpoint {request.name!r}")
             LayerChange(reactor, sandbox, mounts, request.target,
                        {"order": "restore", "name": request.name, "most": room(sandbox, request.target)}, answered)
-        elif overlay(sandbox, mounts, request.target)[0] == ROOT:
-            raise RequestRejected("changes of an image's root aren't discarded one by one: restore a checkpoint")
         else:
             LayerChange(reactor, sandbox, mounts, request.target,
-                       {"order": "discard", "paths": list(request.paths)}, answered)
+                       {"order": "discard", "paths": list(request.paths), "most": room(sandbox, request.target)}, answered)
     except (BadRequest, Refused):
         raise
     except LeewardError as error:
