@@ -276,12 +276,12 @@ static uint64_t spent_us(int whose)
 	       (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-/* With *listener*, calls that wait for a supervisor, which gets that. A descriptor, or -1. */
-static int filtered(bool listener)
+/* Returns the descriptor by which a supervisor gets the calls that wait for it, or -1. */
+static int filtered(void)
 {
 	struct sock_filter lines[INSTRUCTIONS];
 	struct sock_fprog filter = { .len = INSTRUCTIONS, .filter = lines };
-	const unsigned flags = listener ? SECCOMP_FILTER_FLAG_NEW_LISTENER : 0;
+	const unsigned flags = SECCOMP_FILTER_FLAG_NEW_LISTENER;
 
 	lines[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
 	for (unsigned i = 1; i < INSTRUCTIONS - 1; i++)	/* numbers that no call has */
@@ -314,7 +314,8 @@ static bool ruled(void)
 	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !syscall(SYS_landlock_restrict_self, rules, 0) && !close(rules);
 }
 
-/* The locks of a job behind its namespaces and mounts. The supervisor, behind *birth*, gets the filter's listener. */
+/* The locks of a job behind its namespaces and mounts. The supervisor, behind *birth* if there is one, gets the filter's
+ * listener. */
 static bool locked(int birth)
 {
 	static const struct { int of; rlim_t most; } limits[] = {
@@ -328,9 +329,9 @@ static bool locked(int birth)
 		if (setrlimit(limits[i].of, &(struct rlimit){ limits[i].most, limits[i].most }))
 			return false;
 	if (setsid() < 0 || syscall(SYS_capset, &header, none) || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) || !ruled() ||
-	    (listener = filtered(true)) < 0 || !give(birth, &listener, 1))
+	    (listener = filtered()) < 0)
 		return false;
-	return !close(listener);
+	return (birth < 0 || give(birth, &listener, 1)) && !close(listener);
 }
 
 /* A root of its own with the host's programs, read-only, and a folder to write to. With *alone* its own processes, else the
@@ -359,7 +360,20 @@ static bool rooted(bool alone)
 	return !syscall(SYS_pivot_root, ".", ".") && !umount2(".", MNT_DETACH) && !chdir("/");
 }
 
-/* Pid 1 of a sandbox: has a program run, tells the processor time of all that, and stays. */
+/* Behind all locks, as the sandbox's first process, which stays. */
+static bool parked(void)
+{
+	const pid_t child = fork();
+
+	if (child)
+		return child > 0;
+	if (!locked(-1))
+		_exit(fail("a first process"));
+	for (;;)
+		pause();
+}
+
+/* Pid 1 of a sandbox: has a program run behind all locks, tells the processor time of all that, and stays. */
 static int box(int ready, int done)
 {
 	char *const program[] = { "true", NULL };
@@ -367,11 +381,12 @@ static int box(int ready, int done)
 	int status = 1;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (read(ready, &status, 1) == 1 && rooted(true) && !filtered(false)) {
+	if (read(ready, &status, 1) == 1 && rooted(true) && parked()) {
 		const pid_t child = vfork();
 
 		if (!child) {
-			execv("/usr/bin/true", program);
+			if (locked(-1))
+				execv("/usr/bin/true", program);
 			_exit(127);
 		}
 		if (waitpid(child, &status, 0) == child && !status)
