@@ -52,18 +52,6 @@ for _ in sys.stdin:
         os.wait()
     print(time.perf_counter() - start, flush=True)
 """
-#: Seconds of each of some programs, in turn, 5 ms apart.
-_SPAWN = """
-import os, time
-def spawned(count):
-    seconds = []
-    for _ in range(count):
-        time.sleep(0.005)
-        start = time.perf_counter()
-        os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
-        seconds.append(time.perf_counter() - start)
-    return seconds
-"""
 #: Seconds until each of some forks has answered, in turn, 5 ms apart.
 _FORKED = """
 import os, time
@@ -317,22 +305,19 @@ def _branches(settings: FigureSettings) -> Sequence[Row]:
 
 
 def _commands(settings: FigureSettings) -> Sequence[Row]:
-    """Beside one in the sandbox itself, without a client; one outside; and one by C in a sandbox as bare, with its locks."""
-    ours, inside, outside = "box.run", "posix_spawn inside", Spawn("posix_spawn outside", ["/bin/true"], printed=b"")
-    found: dict[str, list[list[float]]] = {ours: [], inside: [], outside.name: []}
-    with daemon(None) as path, Sandbox(socket=path) as box, box.kernel() as kernel, contextlib.ExitStack() as stack:
-        kernel.execute(_SPAWN)
+    """Beside one outside, and one by C in a sandbox as bare, with its locks."""
+    ours, outside = "box.run", Spawn("posix_spawn outside", ["/bin/true"], printed=b"")
+    found: dict[str, list[list[float]]] = {ours: [], outside.name: []}
+    with daemon(None) as path, Sandbox(socket=path) as box, contextlib.ExitStack() as stack:
         bare = None if settings.program is None else stack.enter_context(floors.command(settings.program))
         for _ in range(settings.some(20)):
             found[ours].append(row(lambda: check("true", good(box.run(["true"])).stdout, b""), 10, GAP_S))
-            found[inside].append(json.loads(good(kernel.execute("print(spawned(10))")).stdout))
             found[outside.name].append(row(outside.call, 10, GAP_S))
             if bare is not None:
                 found.setdefault(bare.name, []).append(row(bare.call, 10, GAP_S))
     words = "the same over a command by bare C, in a sandbox as bare, with its locks: the floor"
     return [compared('box.run(["true"]) over posix_spawn outside', found, ours, outside.name, round(1.2 / 0.7, 2),
                      note="the bar: 1.2 ms where posix_spawn takes 0.7", floor="" if bare is None else bare.name),
-            compared("the same over posix_spawn inside the sandbox", found, ours, inside, None),
             missing(words, None, "there is no compiler") if bare is None else compared(words, found, ours, bare.name, None)]
 
 
