@@ -170,7 +170,7 @@ class TokenFile:
         if time.monotonic() - self._looked >= LOOK_S:
             try:
                 self.look()
-            except BadRequest:
+            except Exception:
                 self._stored, self._seen = _Stored(self._stored.key), None
                 raise
 
@@ -238,7 +238,7 @@ class TokenFile:
             tenants = {str(row["hash"]): _tenant(row) for row in value["tenants"]}
             if len(key) != 32 or len(content) > MOST_FILE:
                 raise ValueError
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise BadRequest(f"{self.path}: isn't what `leeward serve token` writes") from None
         return _Stored(key, tenants)
 

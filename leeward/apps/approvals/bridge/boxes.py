@@ -36,15 +36,15 @@ from leeward.apps.approvals.requester import SOCKET, VARIABLE
 from leeward.apps.approvals.sync.changes import CollectedChanges
 from leeward.apps.approvals.sync.live_sync import LAST_S, LiveSync
 from leeward.base.closing import OwnedFd, on_failure
-from leeward.base.whole_files import write_whole
+from leeward.base.whole_files import read_whole, write_whole
 from leeward.client.mounts import WORKDIR
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Busy, LeewardError, RequestRejected, SandboxOver, ShuttingDown, brief
 from leeward.spec.pool_key import APPROVED as PROFILE
 
-#: Of a note's name.
-_ENDING = ".json"
+#: Of a note: its name's end, and its bytes at most.
+_ENDING, _MOST_NOTE = ".json", 64 << 20
 
 
 class BoxNotes:
@@ -59,9 +59,10 @@ class BoxNotes:
         with contextlib.suppress(FileNotFoundError):
             for name in sorted(os.listdir(self._folder)):
                 if name.endswith(_ENDING):
-                    with contextlib.suppress(OSError, ValueError), \
-                            open(os.path.join(self._folder, name), encoding="utf-8") as file:
-                        found[name.removesuffix(_ENDING)] = json.load(file)
+                    with contextlib.suppress(OSError, ValueError, RecursionError):
+                        note = json.loads(read_whole(os.path.join(self._folder, name), _MOST_NOTE) or b"")
+                        if isinstance(note, dict) and isinstance(note.get("project"), str):
+                            found[name.removesuffix(_ENDING)] = note
         return found
 
     def write(self, sandbox: str, note: dict[str, Any]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -64,7 +66,8 @@ def test_a_name_is_plain(file, name):
 
 
 @pytest.mark.parametrize("content", [
-    b"", b"{", b"[]", b"{}", b'{"key": "00", "tenants": []}', b"\xff", b"[" * 100_000, b'{"key": null, "tenants": null}'])
+    b"", b"{", b"[]", b"{}", b'{"key": "00", "tenants": []}', b"\xff", b"[" * 100_000, b'{"key": null, "tenants": null}',
+    b'{"key": "%s", "tenants": [{"hash": "", "name": "", "id": "", "quota": {"sandboxes": Infinity}}]}' % (b"00" * 32)])
 def test_a_file_that_is_none_lets_nobody_in(file, content):
     token = file.create("one")
     file.look()
@@ -73,6 +76,17 @@ def test_a_file_that_is_none_lets_nobody_in(file, content):
     file._looked = float("-inf")
 
     with pytest.raises(BadRequest, match="isn't what `leeward serve token` writes"):
+        file.fresh()
+    assert file.find(token) is None
+
+
+def test_a_folder_that_cannot_be_searched_lets_nobody_in(file, monkeypatch):
+    token = file.create("one")
+    file.look()
+    file._looked = float("-inf")
+    monkeypatch.setattr(os, "stat", Mock(side_effect=OSError(errno.EIO, "")))
+
+    with pytest.raises(OSError, match="5"):
         file.fresh()
     assert file.find(token) is None
 

@@ -152,7 +152,9 @@ def test_a_note_is_read_by_the_next_service_until_it_is_removed(tmp_path: Path) 
     notes.write("one", {"project": "/p"})
     notes.write("two", {"project": "/q", "left": False})
     notes.write("two", {"project": "/q", "left": True})
-    (tmp_path / "boxes/torn.json").write_text('{"project":')
+    for number, content in enumerate(('{"project":', "[]", '{"project": 1}', "[" * 100_000)):
+        (tmp_path / f"boxes/torn{number}.json").write_text(content)
+    os.mkfifo(tmp_path / "boxes/fifo.json")
     assert {"one": {"project": "/p"}, "two": {"project": "/q", "left": True}} == BoxNotes(str(tmp_path)).all()
     notes.remove("one")
     assert ["two"] == [*BoxNotes(str(tmp_path)).all()]
