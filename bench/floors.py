@@ -3,8 +3,6 @@ Servers that do as little as a client's library lets them: what a call takes the
 
     python bench/floors.py replay PLACE UPSTREAM    # passes each request on once, and has the same answer for its like
     python bench/floors.py mcp PLACE                # the SDK's own server, with a tool `run_shell` that runs nothing
-
-
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ class Replay(asyncio.Protocol):
     answers: dict[tuple[bytes, bytes], bytes] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self._transport, self._in = transport, b""
 
     def data_received(self, data: bytes) -> None:
@@ -73,4 +72,4 @@ async def mcp(place: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run({"replay": replay, "mcp": mcp}[sys.argv[1]](*sys.argv[2:]))
+    asyncio.run(replay(*sys.argv[2:]) if sys.argv[1] == "replay" else mcp(*sys.argv[2:]))

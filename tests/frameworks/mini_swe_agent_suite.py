@@ -51,7 +51,9 @@ def test_a_task_that_is_done(environment: LeewardEnvironment) -> None:
 
 
 def test_a_sandbox_that_has_ended(environment: LeewardEnvironment) -> None:
-    environment.execute({"command": "true"})
+    for wrong in ("\0", "\ud800", "x" * 1_000_000):  # as a model may write it
+        assert -1 == environment.execute({"command": wrong})["returncode"]
+    assert 0 == environment.execute({"command": "true"})["returncode"]
     leeward.Sandbox.attach(leeward.Sandbox.list()[-1]["sandbox"]).close()
 
     got = environment.execute({"command": "true"})
