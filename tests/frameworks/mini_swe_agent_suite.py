@@ -81,5 +81,7 @@ def test_an_agent(tmp_path: Path) -> None:
 
 def test_the_page(tmp_path: Path) -> None:
     model = DeterministicModel(outputs=[make_output("", [{"command": f"{DONE} && echo 42 | tee answer"}])])
-    assert "42\n" == page.run("mini-SWE-agent", model=model, project=str(tmp_path))["done"]["submission"]
+    found = page.run("mini-SWE-agent", model=model, project=str(tmp_path))
+    assert "42\n" == found["done"]["submission"]
     assert not (tmp_path / "answer").exists()
+    found["environment"].cleanup()  # else it stays: its copy has changes
