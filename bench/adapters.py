@@ -227,7 +227,7 @@ def configured(folder: Path) -> Path:
 
 
 def measured(name: str, socket: str, rounds: int, points: Path) -> list[list[float]]:
-    """Processor seconds of each round, of the program and of servers: in the client's call, the adapter's, and the floor's."""
+    """Processor seconds of each round, of the program and of servers: in the client's call, the adapter's, the floor's."""
     with contextlib.ExitStack() as stack:
         served: tuple[str | int, ...] = f"127.0.0.1:{free_port()}", ""
         floor = "pass"

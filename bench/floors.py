@@ -11,6 +11,7 @@ import asyncio
 import http.client
 import re
 import sys
+from typing import ClassVar
 
 
 class Replay(asyncio.Protocol):
@@ -18,7 +19,7 @@ class Replay(asyncio.Protocol):
 
     upstream = ""
     #: By a request's first line and its body.
-    answers: dict[tuple[bytes, bytes], bytes] = {}
+    answers: ClassVar[dict[tuple[bytes, bytes], bytes]] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -104,9 +104,8 @@ class LeewardHarness(vf.Harness[vf.HarnessConfig]):
                 said.append(message.model_dump(exclude_none=True))
                 if not message.tool_calls:
                     return ProgramResult(0, message.content or "", "")
-                for call in message.tool_calls:
-                    said.append({"role": "tool", "tool_call_id": call.id,
-                                 "content": await _called(runtime, call.function.arguments)})
+                said += [{"role": "tool", "tool_call_id": call.id, "content": await _called(runtime, call.function.arguments)}
+                         for call in message.tool_calls]
 
 
 async def _called(runtime: vf.Runtime, arguments: str) -> str:
