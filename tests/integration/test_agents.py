@@ -9,15 +9,16 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import leeward
 from kit.agents import AgentHome, agents_daemon
-from kit.live_daemon import PATIENCE, LiveDaemon, command
+from kit.live_daemon import PATIENCE, LiveDaemon, command, descendants
 from kit.waiting import poll_until
+
+DAEMON_BY = agents_daemon
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -29,12 +30,6 @@ WAITING = "echo ready; read word; exit ${word:-0}"
 
 #: Tells when it has the terminal; one process, as a shell that waits for its child to exec (vfork) isn't stopped.
 IN_FRONT = """sh -c 'echo "be""gun"; exec sleep 1000'"""
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with agents_daemon(tmp_path_factory.mktemp("daemon")) as made:
-        yield made
 
 
 def started(home: AgentHome, *argv: str, **env: str) -> subprocess.Popen[str]:
@@ -485,8 +480,7 @@ def test_kill_9_of_the_daemon(tmp_path: Path, both: bool, times: int) -> None:
         home.define("sh", 'command = ["sh"]\n')
         home.settings('[hooks]\ncleanup_host = ["echo cleanup >>$HOME/order"]\n')
         process = started(home)
-        group = [int(line) for line in subprocess.run(
-            ["pgrep", "-f", "echo ready; read word"], capture_output=True, text=True, check=False).stdout.split()]
+        group = [pid for pid in descendants(daemon.process.pid) if "read word" in _line(pid)]
         if both:
             process.send_signal(signal.SIGSTOP)  # else it may begin to clean up, and the next start does that again
         daemon.process.kill()

@@ -6,7 +6,7 @@ interpreter, without site-packages as jobs have it. What passes outside and does
 has a row with its reason in cpython_exceptions.py, or is a bug of ours.
 
 A run takes a tenth of the modules, another one with each commit, and of the slow ones a part
-of their tests; LEEWARD_LONG=1 takes all of all, as `./dev suites` does.
+of their tests; an ordinary user's takes two. LEEWARD_LONG=1 takes all of all, as `./dev suites` does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from integration.cpython_exceptions import HANGS, SLOW, UNSTEADY, row_for
+from integration.cpython_exceptions import ENDS, HANGS, SLOW, row_for
 from kit.beside import TURN, TURNS
 from kit.live_daemon import LiveDaemon, command, environment
 
@@ -34,8 +34,10 @@ LONG = bool(os.environ.get("LEEWARD_LONG"))
 
 #: In how many parts it is run.
 TENTHS = 10
-#: Of the tests that pass outside, how many may have a row; and how many at least a tenth has.
-MOST_EXCEPTIONS, FEWEST = 0.03, 1000
+#: What an ordinary user's run has of it: users, groups and limits, files and links. A second each.
+HIS = ("test_posix", "test_tempfile")
+#: Of the tests that pass outside, how many may have a row; and how many at least a tenth has, and his.
+MOST_EXCEPTIONS, FEWEST, FEWEST_HIS = 0.03, 1000, 200
 #: Seconds that a job may take, which is the ceiling of the daemon's default configuration.
 TIME_S = 600
 #: Seconds after which regrtest shows where a test hangs, and ends.
@@ -44,7 +46,7 @@ STUCK_S = 300
 #: What a job's environment says as well.
 AS_INSIDE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
 #: Its profile has sockets of loopback, as a process outside has.
-PROFILE = "[profiles.servers]\nloopback = true\n"
+CONFIGURATION = "pool_size = 1\n[profiles.servers]\nloopback = true\n"
 OPTIONS = ("--profile", "servers", "--memory", "2G", "--processes", "256")
 #: Root's rights would pass tests that nobody else's pass. Another user doesn't reach each interpreter.
 NO_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if 0 == os.geteuid() else ()
@@ -132,7 +134,9 @@ def outside(python: Sequence[str], options: list[str], uid: int = -1) -> Iterato
 
 def inside(daemon: LiveDaemon, options: list[str], more: Sequence[str] = ()) -> tuple[Outcomes, str]:
     """The same in a job, with *more* options of its own; and the end of what it said."""
-    done = subprocess.run(command("exec", "--timeout", str(TIME_S), *OPTIONS, *more, "-m", "test", "--", *options),
+    # Of --match and --ignore the last one that fits decides.
+    ends = [f"--ignore=test.{tests}" for tests in ENDS]
+    done = subprocess.run(command("exec", "--timeout", str(TIME_S), *OPTIONS, *more, "-m", "test", "--", *options, *ends),
                           check=False, env=environment(daemon.socket), stdin=subprocess.DEVNULL, capture_output=True,
                           timeout=TIME_S + 60)
     return outcomes(done.stdout), (done.stdout[-3000:] + done.stderr[-3000:]).decode(errors="replace")
@@ -166,16 +170,6 @@ def compared(module: str, daemon: LiveDaemon, python: Sequence[str], report: Pat
     return found
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
-    config = folder / "c.toml"
-    config.write_text(f"pool_size = 1\n{PROFILE}")
-    config.chmod(0o600)
-    with LiveDaemon(folder, "--config", str(config)) as made:
-        yield made
-
-
 def cases(module: str, python: Sequence[str]) -> list[str]:
     """The names of a module's tests."""
     done = subprocess.run([*python, "-m", "test", "--list-cases", module], capture_output=True, text=True, check=True,
@@ -190,19 +184,20 @@ def test_what_passes_outside_passes_inside(daemon: LiveDaemon, tmp_path: Path, c
     python = [*NO_RIGHTS, daemon.run("exec", "import sys; print(sys.executable)").stdout.decode().strip(), "-S"]
     listed = subprocess.run([*python, "-c", LISTS], capture_output=True, text=True, check=True).stdout.split()[1:]
     turn, tenth = divmod(int(os.environ.get(TURN, "0")) // TURNS, TENTHS)
+    his = os.geteuid() and not LONG
     total = Compared()
-    for module in (listed if LONG else listed[tenth::TENTHS]):
+    for module in (HIS if his else listed if LONG else listed[tenth::TENTHS]):
         module = module.removeprefix("test.")
         parts = 1 if LONG else SLOW.get(module, 1)
-        if module not in UNSTEADY:
-            only = cases(module, python)[turn % parts::parts] if parts > 1 else ()
-            total.add(compared(module, daemon, python, tmp_path / "report.xml", only))
+        only = cases(module, python)[turn % parts::parts] if parts > 1 else ()
+        total.add(compared(module, daemon, python, tmp_path / "report.xml", only))
     with capfd.disabled():
-        sys.stdout.write(f"\n    {'all' if LONG else f'part {tenth + 1} of {TENTHS}'}: {total.passed} pass outside"
+        part = " ".join(HIS) if his else "all" if LONG else f"part {tenth + 1} of {TENTHS}"
+        sys.stdout.write(f"\n    {part}: {total.passed} pass outside"
                          + "".join(f"\n        {count} don't inside: {why}" for why, count in total.excused.items())
                          + "".join(f"\n        passes inside when it is run again: {name}" for name in total.unsteady) + "\n")
 
     assert not total.bugs, "\n".join(f"{name} passes outside; inside:\n{outcome}\n" for name, outcome in total.bugs.items())
-    assert total.passed >= FEWEST
+    assert total.passed >= (FEWEST_HIS if his else FEWEST)
     assert total.excused.total() <= MOST_EXCEPTIONS * total.passed, total.excused
     assert len(total.unsteady) <= MOST_EXCEPTIONS * total.passed, total.unsteady

@@ -48,7 +48,7 @@ NOT_HIS = ("test_packaging.py", "test_releases.py", "test_flake.py", "test_readm
 ONCE = () if os.environ.get("LEEWARD_LONG") else (
     "test_agent_example.py", "test_agent_programs.py", "test_approvals_many.py", "test_approvals_page.py",
     "test_approvals_races.py", "test_approved_example.py", "test_as_a_file.py", "test_c_client.py", "test_conformance.py",
-    "test_cookbook.py", "test_cpython_suite.py", "test_doc_examples.py", "test_egress_clients.py", "test_fleet_on_ray.py",
+    "test_cookbook.py", "test_doc_examples.py", "test_egress_clients.py", "test_fleet_on_ray.py",
     "test_fleet_page.py",
     "test_frameworks.py", "test_functions.py", "test_image_services.py", "test_installs.py", "test_kernels_at_random.py",
     "test_kubernetes.py", "test_languages.py", "test_llm.py", "test_mcp.py", "test_mcp_clients.py", "test_moving.py",

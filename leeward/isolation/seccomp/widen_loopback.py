@@ -37,8 +37,10 @@ RULES: tuple[Rule, ...] = (
     *each("setsockopt", 2, "IP_TOS IP_TTL IP_MTU_DISCOVER IP_RECVERR IP_PKTINFO IP_RECVTOS IP_RECVTTL",
           "UDP servers, uvloop and java set these. Not multicast, nor IP_OPTIONS", is_(1, "IPPROTO_IP"),
           needs=Needs.LOOPBACK),
-    *each("setsockopt", 2, "IPV6_V6ONLY IPV6_TCLASS IPV6_UNICAST_HOPS IPV6_MTU_DISCOVER IPV6_RECVERR IPV6_RECVPKTINFO",
-          "the same for IPv6; every server that listens on :: sets IPV6_V6ONLY", is_(1, "IPPROTO_IPV6"),
+    *each("setsockopt", 2, "IPV6_V6ONLY IPV6_TCLASS IPV6_UNICAST_HOPS IPV6_MTU_DISCOVER IPV6_RECVERR IPV6_RECVPKTINFO"
+          " IPV6_RECVTCLASS IPV6_RECVHOPLIMIT",
+          "the same for IPv6; every server that listens on :: sets IPV6_V6ONLY. Not IPV6_RECVHOPOPTS and its like, which"
+          " are of headers that no packet of `lo` needs", is_(1, "IPPROTO_IPV6"),
           needs=Needs.LOOPBACK),
     *each("fcntl", 1, "F_SETOWN", _OWNER, needs=Needs.LOOPBACK),
     *each("ioctl", 1, "FIOASYNC", _OWNER, needs=Needs.LOOPBACK),
