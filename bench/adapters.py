@@ -49,7 +49,7 @@ ROWS = {
                        'a.execute({"command": "true"})'),
     "google-adk": ("google_adk.LeewardAdkEnvironment", "a = A(); await a.initialize()", f"await a._box.run({LINE})",
                    'await a.execute("true")'),
-    "verifiers": ("verifiers.LeewardRuntime", "a = A(); await a.start()", f"await a._box.run({LINE})",
+    "verifiers": ("verifiers.LeewardVerifiersRuntime", "a = A(); await a.start()", f"await a._box.run({LINE})",
                   f"await a.run({LINE}, {{}})"),
     "strands": ("strands.LeewardStrandsSandbox", "a = A(); b = await a._opened()", f"await b.run({LINE})",
                 'await a.execute("true")'),

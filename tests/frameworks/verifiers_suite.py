@@ -14,7 +14,7 @@ import pytest
 import verifiers.v1 as vf
 from verifiers.v1.errors import SandboxError
 
-from leeward.apps.integrations.verifiers import LeewardAgent, LeewardRuntime
+from leeward.apps.integrations.verifiers import LeewardAgent, LeewardVerifiersRuntime
 
 CALLS = [{"id": str(number), "type": "function", "function": {"name": "bash", "arguments": arguments}}
          for number, arguments in enumerate(("[]", '{"command": "\\ud800"}', '{"command": "a\\u0000"}', '{"command": 1}',
@@ -61,14 +61,14 @@ TASK = Sum(vf.TaskData(prompt="What is 6 * 7?"))
 
 
 @pytest.fixture
-async def runtime() -> AsyncIterator[LeewardRuntime]:
-    made = LeewardRuntime(env={"GIVEN": "42"})
+async def runtime() -> AsyncIterator[LeewardVerifiersRuntime]:
+    made = LeewardVerifiersRuntime(env={"GIVEN": "42"})
     await made.start()
     yield made
     await made.stop()
 
 
-async def test_commands_and_files(runtime: LeewardRuntime) -> None:
+async def test_commands_and_files(runtime: LeewardVerifiersRuntime) -> None:
     done = await runtime.with_env({"MORE": "1"}).run(["sh", "-c", "echo $GIVEN $MORE $LAST; pwd; echo err >&2; exit 3"],
                                                       {"LAST": "2"})
     assert (3, "42 1 2\n/workspace\n", "err\n") == (done.exit_code, done.stdout, done.stderr)
@@ -79,7 +79,7 @@ async def test_commands_and_files(runtime: LeewardRuntime) -> None:
             await refused
 
 
-async def test_a_cancelled_command_is_killed(runtime: LeewardRuntime) -> None:
+async def test_a_cancelled_command_is_killed(runtime: LeewardVerifiersRuntime) -> None:
     running = asyncio.create_task(runtime.run(["sh", "-c", "touch begun; sleep 60"], {}))
     while (await runtime.run(["test", "-e", "begun"], {})).exit_code:
         pass
@@ -89,7 +89,7 @@ async def test_a_cancelled_command_is_killed(runtime: LeewardRuntime) -> None:
     assert "0\n" == (await runtime.run(["sh", "-c", "pgrep -c -r S sleep || :"], {})).stdout  # S: no killed one
 
 
-async def test_the_end(runtime: LeewardRuntime, client: vf.EvalClientConfig) -> None:
+async def test_the_end(runtime: LeewardVerifiersRuntime, client: vf.EvalClientConfig) -> None:
     """A run in a sandbox that has ended isn't the task's fault, nor the model's."""
     agent = LeewardAgent(vf.AgentConfig(model="scripted", client=client))
     await runtime._box.kill()

@@ -84,10 +84,11 @@ class LeewardDeployment(AbstractDeployment):
             self._published = await box.publish(_PORT)
             self._runtime = _Runtime(auth_token=token, host="http://127.0.0.1", port=self._published.port)
             await self._runtime.wait_until_alive(timeout=_PATIENCE_S)
-        except BaseException as error:
+        except LeewardError as error:
             await self.stop()
-            if isinstance(error, LeewardError):
-                raise DeploymentStartupError(str(error)) from error
+            raise DeploymentStartupError(str(error)) from error
+        except BaseException:
+            await self.stop()
             raise
 
     async def stop(self) -> None:

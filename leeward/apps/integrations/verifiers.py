@@ -43,7 +43,7 @@ def _told() -> Iterator[None]:
         raise SandboxError(str(error)) from error
 
 
-class LeewardRuntime(vf.Runtime):
+class LeewardVerifiersRuntime(vf.Runtime):
     """
     A runtime in a live sandbox of its own, from `start` until `stop`, to give to `vf.Agent.run`. A trace has no kind for it,
     and tells of processes of this host's, which they are, with the sandbox's id.
@@ -141,7 +141,7 @@ class LeewardAgent(vf.Agent):
         """As vf.Agent's, in the runtime that is given, or in a sandbox that ends behind the run."""
         if runtime is not None:
             return await super().run(task, runtime=runtime, **more)
-        runtime = LeewardRuntime(**self._options)
+        runtime = LeewardVerifiersRuntime(**self._options)
         try:
             await runtime.start()
             return await super().run(task, runtime=runtime, **more)
