@@ -37,7 +37,7 @@ ALLOWED = {
     "apps/integrations/mini_swe_agent.py:LeewardEnvironment.execute": "what the caller itself has passed, in its own process",
     "apps/integrations/nemo_gym.py:LeewardProvider.exec": "what the caller itself has passed, in its own process",
     "apps/integrations/nemo_gym.py:LeewardProvider.create": "what the caller itself has passed, in its own process",
-    "apps/integrations/openai_agents.py:LeewardSandboxSession._exec_internal": "what the caller itself has passed, in its own process",
+    "apps/integrations/openai_agents.py:LeewardSandboxSession._exec_internal": "what the caller itself has passed",
     "apps/integrations/openai_agents.py:LeewardSandboxSession._prepare_backend_workspace": "the client's own words",
     "apps/integrations/openai_agents.py:_writes": "what the caller itself has passed, in its own process",
     "apps/integrations/verifiers.py:_told": "what the caller itself has passed, in its own process",
