@@ -7,6 +7,7 @@ the same thing.
 Each runs in its framework's environment (`LEEWARD_LONG=1 ./dev test` makes them), with a daemon of this bench's own, and
 what speaks HTTP with a server. In each round the client and the adapter have their turn; a figure is the median of the
 rounds' differences, in milliseconds of the program's and the server's processor time, which other programs hardly move.
+A client of `leeward serve` has a third turn, at a server that isn't leeward's: what that takes is the floor.
 --record keeps it in docs/runs, for README.md.
 """
 
@@ -48,6 +49,8 @@ ROWS = {
                        'a.execute({"command": "true"})'),
     "google-adk": ("google_adk.LeewardAdkEnvironment", "a = A(); await a.initialize()", f"await a._box.run({LINE})",
                    'await a.execute("true")'),
+    "verifiers": ("verifiers.LeewardVerifiersRuntime", "a = A(); await a.start()", f"await a._box.run({LINE})",
+                  f"await a.run({LINE}, {{}})"),
     "strands": ("strands.LeewardStrandsSandbox", "a = A(); b = await a._opened()", f"await b.run({LINE})",
                 'await a.execute("true")'),
     "ag2": ("ag2.LeewardAg2Environment", "a = A()", f"await a._box.run({LINE})", f"await a.exec({LINE})"),
@@ -71,22 +74,25 @@ ROWS = {
                 'b.execute_interactive("1", silent=True)', 'a.execute_interactive("1", silent=True)'),
 }
 #: The same of clients of `leeward serve`, and of JupyterLab: the server's words, how a client `a` of it at URL is made, the
-#: client's call, and theirs. `SERVER` is the process whose time counts.
+#: client's call, theirs, and the floor: what else they would take, at a server that `begun` has started.
 SERVED = {
     "client-opensandbox": ("opensandbox", """
 from opensandbox import Sandbox
 from opensandbox.config import ConnectionConfig
 b = leeward.AsyncSandbox(profile="workdir")
-a = await Sandbox.create("opensandbox/code-interpreter",
-                         connection_config=ConnectionConfig(domain=URL.partition("//")[2], api_key=TOKEN))
-""", 'await b.shell("true")', 'await a.commands.run("true")'),
+here = URL.partition("//")[2]
+a, f = [await Sandbox.create("opensandbox/code-interpreter", connection_config=ConnectionConfig(domain=each, api_key=TOKEN))
+        for each in (here, begun(sys.executable, FLOORS, "replay", PLACE, here))]
+""", 'await b.shell("true")', 'await a.commands.run("true")', 'await b.shell("true"); await f.commands.run("true")'),
     "mcp": ("mcp", """
 import httpx2, mcp
 from mcp.client.streamable_http import streamable_http_client
 b = leeward.AsyncSandbox(profile="workdir")
 http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"})
-a = await mcp.Client(streamable_http_client(f"{URL}/mcp", http_client=http)).__aenter__()
-""", 'await b.shell("true")', 'await a.call_tool("run_shell", {"command": "true"})'),
+a, f = [await mcp.Client(streamable_http_client(f"{each}/mcp", http_client=http)).__aenter__()
+        for each in (URL, "http://" + begun(sys.executable, FLOORS, "mcp", PLACE))]
+""", 'await b.shell("true")', 'await a.call_tool("run_shell", {"command": "true"})',
+            'await b.shell("true"); await f.call_tool("run_shell", {"command": "true"})'),
     # A call is a kernel from its start to its end.
     "open-webui": ("jupyter", """
 import types
@@ -96,7 +102,8 @@ from open_webui.utils.code_interpreter import execute_code_jupyter as a
 async def b():
     async with leeward.AsyncSandbox(profile="workdir") as box:
         await box.execute("1")
-""", "await b()", 'await a(URL, "1", TOKEN, "", 60)'),
+other = "http://" + jupyter("jupyter_server")
+""", "await b()", 'await a(URL, "1", TOKEN, "", 60)', 'await a(other, "1", TOKEN, "", 60)'),
     # These two beside a kernel outside of any sandbox, as above.
     "nbclient": ("jupyter --open --listen PLACE --origin http://PLACE", """
 os.environ["JUPYTER_GATEWAY_URL"] = URL
@@ -105,29 +112,26 @@ cells = [nbformat.v4.new_code_cell("1")]
 book = nbformat.v4.new_notebook(cells=cells)
 a = nbclient.NotebookClient(book, kernel_manager_class="jupyter_server.gateway.managers.GatewayKernelManager")
 b = nbclient.NotebookClient(book)
-for each in (a, b):
+f = nbclient.NotebookClient(book, kernel_manager_class="jupyter_server.gateway.managers.GatewayKernelManager")
+for each in (a, b, f):
+    if each is f:
+        from jupyter_server.gateway.gateway_client import GatewayClient
+        place = jupyter("jupyter_server")
+        GatewayClient.instance().url, GatewayClient.instance().ws_url = f"http://{place}", f"ws://{place}"
     each.create_kernel_manager()
     await each.async_start_new_kernel()
     await each.async_start_new_kernel_client()
-""", "await b.async_execute_cell(cells[0], 0)", "await a.async_execute_cell(cells[0], 0)"),
+""", "await b.async_execute_cell(cells[0], 0)", "await a.async_execute_cell(cells[0], 0)",
+                 "await f.async_execute_cell(cells[0], 0)"),
     "jupyterlab": ("", """
-import subprocess, urllib.request, websocket
+import websocket
 from leeward.apps.integrations.jupyter import main as A
 A(["--prefix", sys.prefix, "environment=jupyter", "memory=1G"])
-lab = subprocess.Popen([sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--IdentityProvider.token=known",
-                        f"--ServerApp.port={URL.rpartition(':')[2]}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-closing.append(lab)
-SERVER = lab.pid
-while lab.poll() is None:
-    try:
-        urllib.request.urlopen(f"http://{URL}/api")
-        break
-    except OSError:
-        await asyncio.sleep(0.1)
+lab = jupyter("jupyterlab", PYTHONPATH=os.environ["PYTHONPATH"])
 def opened(name):
-    asked = urllib.request.Request(f"http://{URL}/api/kernels?token=known", json.dumps({"name": name}).encode())
+    asked = urllib.request.Request(f"http://{lab}/api/kernels", json.dumps({"name": name}).encode())
     kernel = json.load(urllib.request.urlopen(asked))["id"]
-    return websocket.create_connection(f"ws://{URL}/api/kernels/{kernel}/channels?token=known")
+    return websocket.create_connection(f"ws://{lab}/api/kernels/{kernel}/channels")
 def run(kernel):
     header = {"msg_id": os.urandom(8).hex(), "msg_type": "execute_request", "session": "s", "username": "", "version": "5.3"}
     kernel.send(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "channel": "shell", "content": {
@@ -138,7 +142,7 @@ def run(kernel):
         if told["parent_header"].get("msg_id") == header["msg_id"]:
             over |= {told["msg_type"], told["content"].get("execution_state")}
 b, a = opened("python3"), opened("leeward")
-""", "run(b)", "run(a)"),
+""", "run(b)", "run(a)", ""),
 }
 #: Those whose packages the sandbox has as well.
 INSIDE = ("swe-rex", "jupyter")
@@ -147,36 +151,55 @@ CLIENTS = ("openai-agents", "smolagents")
 
 #: What a server does behind its answer is over after a rest.
 PROGRAM = """
-import asyncio, glob, json, os, sys, time, leeward
-URL, TOKEN, SERVER = {served}
+import asyncio, glob, json, os, socket, subprocess, sys, time, traceback, urllib.request, leeward
+URL, TOKEN, *servers = {served}
+FLOORS, PLACE = {floors!r}, "127.0.0.1:{port}"
 closing = []
+def begun(*words, **env):
+    env = {{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "JUPYTER_GATEWAY_URL")}} | env
+    closing.append(subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env))
+    servers.append(closing[-1].pid)
+    while closing[-1].poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", {port})).close()
+            return PLACE
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit(f"{{words}} has ended")
+def jupyter(module, **env):
+    return begun({jupyter!r}, "-m", module, "--no-browser", "--allow-root", "--IdentityProvider.token=",
+                 "--ServerApp.disable_check_xsrf=True", "--ServerApp.port={port}", **env)
 async def main():
-    global SERVER
 {made}
     async def spent():
-        await asyncio.sleep(0.05 if SERVER else 0)
-        threads = glob.glob(f"/proc/{{SERVER}}/task/*/schedstat") if SERVER else ()
+        await asyncio.sleep(0.05 if servers else 0)
+        threads = [each for server in servers for each in glob.glob(f"/proc/{{server}}/task/*/schedstat")]
         return time.process_time(), sum(int(open(each).read().split()[0]) for each in threads) / 1e9
     found = []
     for turn in range({rounds} + 5):
-        begun = await spent()
+        before = await spent()
         {client}
         between = await spent()
         {adapter}
         over = await spent()
-        found.append([two - one for one, two in zip(begun + between, between + over)])
+        {floor}
+        last = await spent()
+        found.append([two - one for one, two in zip(before + between + over, between + over + last)])
     json.dump(found[5:], sys.stderr)
     sys.stderr.flush()
     end()
     os._exit(0)  # what was opened ends with the program
 def end():
     for each in closing:
-        each.terminate()
+        each.kill()  # a kernel of its ends when it sees that
         each.wait()
 try:
     asyncio.run(main())
-finally:
+except BaseException:
+    traceback.print_exc()
+    sys.stderr.flush()
     end()
+    os._exit(1)  # and with what has threads
 """
 
 
@@ -204,21 +227,23 @@ def configured(folder: Path) -> Path:
 
 
 def measured(name: str, socket: str, rounds: int, points: Path) -> list[list[float]]:
-    """Processor seconds of each round: of the program and of the server in the client's call, and in the adapter's."""
+    """Processor seconds of each round, of the program and of servers: in the client's call, the adapter's, the floor's."""
     with contextlib.ExitStack() as stack:
-        served = f"127.0.0.1:{free_port()}", "", 0
+        served: tuple[str | int, ...] = f"127.0.0.1:{free_port()}", ""
+        floor = "pass"
         if name in SERVED:
-            words, made, client, adapter = SERVED[name]
+            words, made, client, adapter, floor = SERVED[name]
             if words:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                door = stack.enter_context(Served(Path(socket), folder, *words.replace("PLACE", served[0]).split()))
+                door = stack.enter_context(Served(Path(socket), folder, *words.replace("PLACE", str(served[0])).split()))
                 served = door.url, door.new_token(name, "--quota", "rate=100000"), door.process.pid
         else:
             what, made, client, adapter = ROWS[name]
             module, _, kind = what.partition(".")
             made = f"from leeward.apps.integrations.{module} import {kind} as A\n{made}"
         program = PROGRAM.format(served=served, made=textwrap.indent(made, "    "), client=client, adapter=adapter,
-                                 rounds=rounds)
+                                 floor=floor or "pass", rounds=rounds, port=free_port(), jupyter=str(interpreter("nbclient")),
+                                 floors=str(ROOT / "bench/floors.py"))
         places = (ROOT, ROOT / "cli", points, *packages_of(name))
         env = {**os.environ, "LEEWARD_SOCKET": socket, "PYTHONPATH": os.pathsep.join(map(str, places)),
                "CREWAI_DISABLE_TELEMETRY": "true"}
@@ -236,7 +261,7 @@ def main() -> None:
     reading.add_argument("--rounds", type=int, default=200)
     reading.add_argument("--record", action="store_true")
     asked = reading.parse_args()
-    print(f"{'adapter':18} {'client ms':>10} {'beside it ms':>13} {'of it a server ms':>17}")
+    print(f"{'adapter':18} {'client ms':>10} {'beside it ms':>13} {'of it a server ms':>17} {'of it the floor ms':>18}")
     with (tempfile.TemporaryDirectory(dir=packages.outside_tmp()) as folder,
           daemon(None, f"--config={configured(Path(folder))}") as socket):
         points = entry_points.written(Path(folder, "points"))
@@ -245,12 +270,14 @@ def main() -> None:
                 print(f"{name:18} has no environment here")
                 continue
             times = measured(name, socket, asked.rounds, points)
-            client, server, beside = (1000 * statistics.median(each) for each in (
-                [own for own, *_ in times], [there - here for _, here, _, there in times],
-                [sum(row[2:]) - sum(row[:2]) for row in times]))
-            print(f"{name:18} {client:10.2f} {beside:13.2f} {server:17.2f}", flush=True)
+            client, server, beside, floor = (1000 * statistics.median(each) for each in (
+                [own for own, *_ in times], [row[3] - row[1] for row in times],
+                [sum(row[2:4]) - sum(row[:2]) for row in times], [sum(row[4:]) - sum(row[:2]) for row in times]))
+            has_floor = name in SERVED and SERVED[name][-1]
+            print(f"{name:18} {client:10.2f} {beside:13.2f} {server:17.2f} {floor if has_floor else 0:18.2f}", flush=True)
             if asked.record:
-                runs.added("frameworks", {name: {**runs.recorded("frameworks")[name], "overhead_ms": round(beside, 2)}})
+                found = {"overhead_ms": round(beside, 2), **({"floor_ms": round(floor, 2)} if has_floor else {})}
+                runs.added("frameworks", {name: {**runs.recorded("frameworks")[name], **found}})
 
 
 if __name__ == "__main__":

@@ -29,7 +29,9 @@ def _placed(page: str, table: str) -> str:
 
 
 def _beside(row: dict[str, str | float | bool]) -> str:
-    return f"{max(0.0, float(row['overhead_ms'])):.1f}" if "overhead_ms" in row else ""
+    """What a call takes beside the client's own, and what it would at another server."""
+    found = [f"{max(0.0, float(row[what])):.1f}" for what in ("overhead_ms", "floor_ms") if what in row]
+    return "; floor ".join(found)
 
 
 def _newest(row: dict[str, str | float | bool]) -> str:

@@ -46,6 +46,8 @@ async def test_a_cancelled_line_is_killed(shell: LeewardShell) -> None:
 
 
 async def test_the_end(shell: LeewardShell) -> None:
+    with pytest.raises(ShellExecutionError):
+        await shell.run("\ud800")
     await shell.close()
     with pytest.raises(ShellExecutionError):
         await shell.run("true")

@@ -117,11 +117,15 @@ async def test_files(environment: LeewardHarborEnvironment, tmp_path: Path) -> N
         await environment.download_file("/none", tmp_path / "none")
 
 
-async def test_the_end(environment: LeewardHarborEnvironment) -> None:
+async def test_the_end(environment: LeewardHarborEnvironment, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="surrogates"):
+        await environment.exec("echo \ud800")
     found = await environment._opened().id()
     await asyncio.to_thread(lambda: leeward.Sandbox.attach(found).close())
-    with pytest.raises(RuntimeError, match="is over"):
-        await environment.exec("true")
+    for call in (environment.exec("true"), environment.upload_file(__file__, "/x"), environment.upload_dir(tmp_path, "/x"),
+                 environment.download_file("/x", tmp_path / "x"), environment.download_dir("/x", tmp_path / "x")):
+        with pytest.raises(RuntimeError, match="is over"):
+            await call
 
 
 async def test_a_cancelled_command_is_killed(environment: LeewardHarborEnvironment) -> None:

@@ -51,7 +51,9 @@ def test_a_task_that_is_done(environment: LeewardEnvironment) -> None:
 
 
 def test_a_sandbox_that_has_ended(environment: LeewardEnvironment) -> None:
-    environment.execute({"command": "true"})
+    for wrong in ("\0", "\ud800", "x" * 1_000_000):  # as a model may write it
+        assert -1 == environment.execute({"command": wrong})["returncode"]
+    assert 0 == environment.execute({"command": "true"})["returncode"]
     leeward.Sandbox.attach(leeward.Sandbox.list()[-1]["sandbox"]).close()
 
     got = environment.execute({"command": "true"})
@@ -79,5 +81,7 @@ def test_an_agent(tmp_path: Path) -> None:
 
 def test_the_page(tmp_path: Path) -> None:
     model = DeterministicModel(outputs=[make_output("", [{"command": f"{DONE} && echo 42 | tee answer"}])])
-    assert "42\n" == page.run("mini-SWE-agent", model=model, project=str(tmp_path))["done"]["submission"]
+    found = page.run("mini-SWE-agent", model=model, project=str(tmp_path))
+    assert "42\n" == found["done"]["submission"]
     assert not (tmp_path / "answer").exists()
+    found["environment"].cleanup()  # else it stays: its copy has changes

@@ -59,6 +59,8 @@ def test_commands() -> None:
             await session.exec("sleep 60", timeout=0.3)
         with pytest.raises(SandboxError, match="another user"):
             await session.exec("id", user="root")
+        with pytest.raises(ExecTransportError):
+            await session.exec("echo", "\ud800", shell=False)
         await client.delete(session)
         with pytest.raises(ExecTransportError):
             await session.exec("true")

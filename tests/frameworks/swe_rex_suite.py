@@ -18,7 +18,7 @@ from typing import Any
 
 import page
 import pytest
-from swerex.exceptions import DeploymentNotStartedError, SwerexException
+from swerex.exceptions import DeploymentNotStartedError, DeploymentStartupError, SwerexException
 from swerex.runtime.abstract import (
     BashAction,
     CloseBashSessionRequest,
@@ -80,6 +80,8 @@ async def runtime_with_default_session(remote_runtime: RemoteRuntime) -> AsyncIt
 
 
 async def test_a_deployment_that_has_ended() -> None:
+    with pytest.raises(DeploymentStartupError, match="none such"):
+        await LeewardDeployment(profile="none such").start()
     deployment = LeewardDeployment(**OPTIONS)
     with pytest.raises(DeploymentNotStartedError):
         await deployment.is_alive()

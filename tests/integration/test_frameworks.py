@@ -64,6 +64,7 @@ MORE: _Rows = (
     ("ag2", "framework-ag2", _AUTO, {"passed": 5}),
     ("agent-framework", "framework-agent-framework", _AUTO, {"passed": 5}),
     ("crewai", "framework-crewai", [], {"passed": 4}),
+    ("verifiers", "framework-verifiers", _AUTO, {"passed": 4}),
 )
 #: Those whose packages sandboxes have as well, in the daemon's environments of these names; and what is imported there
 #: again and again, without being able to keep what was compiled.

@@ -418,6 +418,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-harbor": lambda: _environment("framework-harbor"),
     "framework-dspy": lambda: _environment("framework-dspy"),
     "framework-google-adk": lambda: _environment("framework-google-adk"),
+    "framework-verifiers": lambda: _environment("framework-verifiers"),
     "kubernetes": lambda: _environment("kubernetes"),
     "framework-ag2": lambda: _environment("framework-ag2"),
     "framework-agent-framework": lambda: _environment("framework-agent-framework"),

@@ -11,7 +11,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,9 +21,11 @@ from kit.agents import AgentHome
 from kit.approvals import ServedApprovals
 from kit.configured import written
 from kit.live_daemon import LiveDaemon
-from kit.sandbox_stand import Stand
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from kit.sandbox_stand import Stand
 
 
 @pytest.fixture(params=reactors.ALL)
@@ -79,6 +81,8 @@ def supervisor() -> Iterator[Supervisor]:
 @pytest.fixture(scope="module")
 def stand() -> Iterator[Stand]:
     """A daemon whose sandboxes are processes of the host's, for all tests of a file."""
+    from kit.sandbox_stand import Stand  # frameworks' environments, which read this file, lack what a daemon needs
+
     with Stand() as made:
         yield made
 

@@ -56,7 +56,7 @@ class LeewardShell:
         limits = {} if timeout is None else {"timeout": timeout}
         try:
             result = await self._box.run(["bash", "-c", command], **limits)  # type: ignore[arg-type]  # one key, or none
-        except DaemonError as error:
+        except (DaemonError, UnicodeError) as error:
             raise ShellExecutionError(str(error)) from error
         return ShellResult(result.stdout_text, result.stderr_text, result.exit_code, round(1000 * result.duration),
                            truncated=bool(result.stdout_omitted or result.stderr_omitted),

@@ -12,6 +12,8 @@ names a user. What leeward can't do as it was asked is refused: Dockerfiles, com
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,21 @@ from pydantic import Field
 from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.client.aio_waiting import shielded
 from leeward.client.sandbox_calls import StartOptions
-from leeward.errors import LeewardError, RequestRejected
+from leeward.errors import DaemonError, LeewardError, RequestRejected
 from leeward.spec.outcome import Outcome
 
 #: The greatest output of a command that is kept.
 _OUTPUT = "16M"
 _ROOT = ("root", "0")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """RuntimeError where the sandbox has ended, or the daemon; what is wrong with a file is its OSError."""
+    try:
+        yield
+    except DaemonError as error:
+        raise RuntimeError(f"the sandbox: {error}") from error
 
 
 class LeewardHarborOptions(EnvironmentOptions):
@@ -143,7 +154,7 @@ class LeewardHarborEnvironment(BaseEnvironment):
             except BaseException:
                 await shielded(process.kill)
                 raise
-        except LeewardError as error:
+        except (LeewardError, UnicodeError) as error:
             raise RuntimeError(f"the sandbox: {error}") from error
         if result.outcome is Outcome.TIMED_OUT:
             raise TimeoutError(f"the command timed out after {timeout_sec} s")
@@ -152,22 +163,25 @@ class LeewardHarborEnvironment(BaseEnvironment):
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         """Copy a file of the host into the sandbox, with its mode, and the folders that lead to it."""
         source = Path(source_path)
-        with source.open("rb") as file:
+        with source.open("rb") as file, _told():
             await self._opened().files.write(target_path, file, mode=source.stat().st_mode & 0o777)
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         """Copy a folder of the host into the sandbox, with modes and links."""
-        await self._opened().files.upload(source_dir, target_dir)
+        with _told():
+            await self._opened().files.upload(source_dir, target_dir)
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         """Copy a file of the sandbox to the host."""
         Path(target_path).parent.mkdir(parents=True, exist_ok=True)
-        await self._opened().files.download(source_path, target_path)
+        with _told():
+            await self._opened().files.download(source_path, target_path)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Copy a folder of the sandbox to the host; what could lead out of it is left out."""
         Path(target_dir).mkdir(parents=True, exist_ok=True)
-        await self._opened().files.download(source_dir, target_dir)
+        with _told():
+            await self._opened().files.download(source_dir, target_dir)
 
     def _opened(self) -> AsyncSandbox:
         if self._box is None:

@@ -146,7 +146,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
         """The command that gives a person a shell in the sandbox."""
         await self._check_user(user)
-        return SandboxConnection(type="leeward", command=f"leeward shell {await self._box.id()}")
+        return SandboxConnection(type="leeward", command=f"leeward shell {await self._ask(self._box.id())}")
 
     async def _ask(self, call: Any) -> Any:
         try:

@@ -65,7 +65,7 @@ class LeewardEnvironment:
         try:
             result = self._box.run(["bash", "-c", "exec 2>&1\n" + action.get("command", "")], cwd=cwd or self.config.cwd,
                                    env=self.config.env, timeout=limit)
-        except DaemonError as error:
+        except (DaemonError, UnicodeError) as error:  # a model may write half of a character
             return _failed("", str(error), type(error).__name__)
         if result.outcome is Outcome.TIMED_OUT:
             return _failed(result.stdout_text, f"the command timed out after {limit:g} s", "timeout")

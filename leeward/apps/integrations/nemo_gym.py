@@ -116,7 +116,7 @@ class LeewardProvider:
             options["timeout"] = float(limit)
         try:
             result = await opened.box.run(["bash", "-c", command], **options)
-        except DaemonError as error:
+        except (DaemonError, UnicodeError) as error:
             return SandboxExecResult(None, str(error), _NO_EXIT_CODE, "sandbox")
         if result.outcome is Outcome.TIMED_OUT:
             return SandboxExecResult(result.stdout_text, result.stderr_text, _NO_EXIT_CODE, "timeout")

@@ -99,7 +99,7 @@ class LeewardSandboxSession(BaseSandboxSession):
             options["timeout"] = timeout
         try:
             result = await self._box.run(words, **options)
-        except LeewardError as error:
+        except (LeewardError, UnicodeError) as error:
             raise ExecTransportError(command=words, cause=error, message=str(error), retryable=False,
                                      context={"backend": "leeward", "sandbox_id": self.state.sandbox_id}) from error
         if result.outcome is Outcome.TIMED_OUT:

@@ -21,13 +21,14 @@ from typing import Any
 from swerex import exceptions
 from swerex.deployment.abstract import AbstractDeployment
 from swerex.deployment.hooks.abstract import CombinedDeploymentHook, DeploymentHook
-from swerex.exceptions import DeploymentNotStartedError, SwerexException
+from swerex.exceptions import DeploymentNotStartedError, DeploymentStartupError, SwerexException
 from swerex.runtime.abstract import IsAliveResponse
 from swerex.runtime.remote import RemoteRuntime
 from swerex.utils.log import get_logger
 
 from leeward.client.aio_ports import AsyncPublished
 from leeward.client.aio_sandbox import AsyncSandbox
+from leeward.errors import LeewardError
 
 #: The server's port in the sandbox, and the seconds that it may take to listen.
 _PORT, _PATIENCE_S = 8880, 60.0
@@ -71,7 +72,7 @@ class LeewardDeployment(AbstractDeployment):
         Open a sandbox, and start the server.
 
         Raises:
-            DaemonError: there is no sandbox.
+            DeploymentStartupError: there is no sandbox.
             TimeoutError: the server didn't listen within a minute.
         """
         self._hooks.on_custom_step("Opening a sandbox")
@@ -83,6 +84,9 @@ class LeewardDeployment(AbstractDeployment):
             self._published = await box.publish(_PORT)
             self._runtime = _Runtime(auth_token=token, host="http://127.0.0.1", port=self._published.port)
             await self._runtime.wait_until_alive(timeout=_PATIENCE_S)
+        except LeewardError as error:
+            await self.stop()
+            raise DeploymentStartupError(str(error)) from error
         except BaseException:
             await self.stop()
             raise
