@@ -38,6 +38,7 @@ from leeward.client.results import result_of
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.v1_worker import MOST_KEPT
 from leeward_cli.bench.figures import percentile
+from leeward_cli.bench.floors import Spawn
 from leeward_cli.bench.ours import daemon, daemon_pid
 
 WORKERS = 2
@@ -192,7 +193,7 @@ def at_once(daemons: Sequence[tuple[SandboxConnection, int]], count: int, wrong:
     pids = [pid for _, pid in daemons]
     before, free, kernels = sum(map(memory, pids)), available(), kernel()
     boxes: list[tuple[SandboxConnection, str]] = []
-    opened, used = list[float](), list[float]()
+    opened, used, bares, bare = list[float](), list[float](), list[float](), Spawn("true", ["/bin/true"], printed=b"")
     for number in range(count):
         connection, _ = daemons[number % len(daemons)]
         start = time.perf_counter()
@@ -204,13 +205,17 @@ def at_once(daemons: Sequence[tuple[SandboxConnection, int]], count: int, wrong:
         opened.append(time.perf_counter() - start)
         if not connection.answers(boxes[-1][1], number):
             wrong.append(f"sandbox {number} gave another answer")
-    before_all = [sum(spent(pid, alone=alone) for pid in pids) for alone in (True, False)]
+    before_all = _spent(pids)
     for number, (connection, box) in enumerate(boxes):
         start = time.perf_counter()
         if not connection.answers(box, number):
             wrong.append(f"sandbox {number} gave another answer when all were open")
         used.append(time.perf_counter() - start)
-    took = [sum(spent(pid, alone=alone) for pid in pids) - one for alone, one in zip((True, False), before_all, strict=True)]
+    took = {name: all_spent - before_all[name] for name, all_spent in _spent(pids).items()}
+    for _ in boxes:
+        start = time.perf_counter()
+        bare.call()
+        bares.append(time.perf_counter() - start)
     time.sleep(SETTLED_S)
     for connection, pid in daemons:
         rest(connection, pid)
@@ -222,11 +227,17 @@ def at_once(daemons: Sequence[tuple[SandboxConnection, int]], count: int, wrong:
     if boxes:
         found |= {"open ms": _times(opened), "open ms in all": round(1e3 * sum(opened), 1), "command ms": _times(used),
                   "within 10 ms": sum(one <= 0.01 for one in used),
-                  "processor ms of a command": {name: round(1e3 * one / len(boxes), 2) for name, one in zip(
-                      ("the daemons", "with keepers"), took, strict=True)}}
+                  "the same of programs outside": sum(one <= 0.01 for one in bares), "program ms": _times(bares),
+                  "processor ms of a command": {name: round(1e3 * one / len(boxes), 2) for name, one in took.items()}}
     for connection, box in boxes:
         connection.ask("sandbox_kill", sandbox=box)
     return found
+
+
+def _spent(pids: Sequence[int]) -> dict[str, float]:
+    """The seconds of processor time until now: the kernel's threads have parent 2, and work for all of the machine."""
+    return {"the daemons": sum(spent(pid, alone=True) for pid in pids), "with keepers": sum(map(spent, pids)),
+            "the kernel's threads": spent(2)}
 
 
 def _idle(pids: Sequence[int]) -> float:

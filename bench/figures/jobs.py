@@ -135,16 +135,19 @@ def measure_rates(settings: FigureSettings) -> Sequence[Row]:
     why: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(daemon(None))
-        fork, confined = stack.enter_context(floors.fork()), stack.enter_context(floors.confined())
+        fork = stack.enter_context(floors.fork())
         bursts: dict[str, tuple[int, Callable[[], float]]] = {
             OURS: (200, lambda: timed(lambda: rate(path, CALLERS, 200))),
             floors.FORK: (200, lambda: timed(lambda: fork.rate(CALLERS, 200))),
         }
         try:
-            confined.call()
-            bursts[floors.CONFINED] = 200, lambda: timed(lambda: confined.rate(CALLERS, 200))
+            if settings.program is None:
+                raise LeewardError("there is no compiler")
+            bare = stack.enter_context(floors.bare_job(settings.program))
+            bare.call()
+            bursts[floors.BARE_JOB] = 200, lambda: timed(lambda: bare.rate(CALLERS, 200))
         except LeewardError as reason:  # no namespaces for this user, say
-            why[floors.CONFINED] = str(reason)
+            why[floors.BARE_JOB] = str(reason)
         try:
             bwrap = stack.enter_context(alternatives.bubblewrap())
             bursts["bwrap"] = 24, lambda: timed(lambda: bwrap.rate(CALLERS, 24))
@@ -168,15 +171,15 @@ def measure_rates(settings: FigureSettings) -> Sequence[Row]:
             {"unit": "jobs/s", **asdict(as_rate(name, CALLERS, bursts[name][0], rates[name]))}
             for name in (over, under)]
         return Row(words, quotient(rates[over], rates[under]), "x", target, False, measured, note,
-                   quotient(rates[floors.CONFINED], rates[under]) if floors.CONFINED in rates and over == OURS else None)
+                   quotient(rates[floors.BARE_JOB], rates[under]) if floors.BARE_JOB in rates and over == OURS else None)
 
     return [
         Row("fresh jobs a second, 8 callers", round(percentile(rates[OURS], 50)), "jobs/s", 1000, False,
-            note="the bar is for two processors; the floor is a fork on request into namespaces, behind a filter, below",
-            floor=round(percentile(rates[floors.CONFINED], 50)) if floors.CONFINED in rates else None),
+            note="the bar is for two processors; the floor is the bare job below",
+            floor=round(percentile(rates[floors.BARE_JOB], 50)) if floors.BARE_JOB in rates else None),
         row("a fork on request without isolation", floors.FORK, 0.6),
-        row("a fork on request into namespaces, behind a filter", floors.CONFINED, None),
-        row("one without isolation", floors.FORK, None, over=floors.CONFINED),
+        row("a bare job by C, with its locks, groups and processes", floors.BARE_JOB, None),
+        row("a fork on request without isolation", floors.FORK, None, over=floors.BARE_JOB),
         row("bubblewrap + python3 -I -S -c", "bwrap", 6),
         row("sandlock's fork()", "sandlock", 1.5, "100 clones by one call, and their output read; no namespaces"),
         _beside_ray(settings),

@@ -92,9 +92,11 @@ def quotient(over: Sequence[float], under: Sequence[float]) -> float:
 
 
 def compared(words: str, found: Found, over: str, under: str, target: float | None, *, at_most: bool = True,
-             gap_s: float = GAP_S, note: str = "") -> Row:
+             gap_s: float = GAP_S, note: str = "", floor: str = "") -> Row:
+    """*floor* is the name of the least that does the same as *over*."""
     return Row(words, ratio(found[over], found[under]), "x", target, at_most,
-               [times(name, found[name], gap_s) for name in (over, under)], note)
+               [times(name, found[name], gap_s) for name in (over, under)], note,
+               ratio(found[floor], found[under]) if floor else None)
 
 
 def absolute(words: str, rounds: Sequence[Sequence[float]], unit: str, target: float | None, note: str,

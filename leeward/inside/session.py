@@ -17,7 +17,8 @@ exited, so that the sandbox's init reaps it, and no job can. It sends two messag
 learns its process number from the system (SCM_CREDENTIALS).
 
 A branch that is made *ahead* of its request writes the pages that a job writes, while nobody waits. A kernel in which code
-can run between two requests refuses it: the branch would have an older state than its request finds.
+can run between two requests refuses it: the branch would have an older state than its request finds. So does one that has
+a file, a socket or a pipe open: what it closes next would stay open, and locked, until the branch is gone.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
             continue
         if body in (wire.BRANCH, wire.BRANCH_AHEAD):
             snapshots.reap()
-            end = program.End(1) if body == wire.BRANCH_AHEAD and not _is_still(ours) else _branch(doorway, pipes, native)
+            refuses = body == wire.BRANCH_AHEAD and not _is_still(ours, doorway.above)
+            end = doorway.refuse() if refuses else _branch(doorway, pipes, native)
             if end is None:
                 me = os.getpid()
                 if body == wire.BRANCH_AHEAD:
@@ -138,7 +140,6 @@ def _branch(doorway: BranchSocket, pipes: tuple[int, int], native: snapshots.Nat
     """Fork a branch. Returns None in the branch; here, the result."""
     me = os.getpid()
     try:
-        program.flush()
         if made := doorway.fork(pipes, native.branch or _fork):
             snapshots.leave(made)
             return program.IN_ORDER
@@ -151,13 +152,21 @@ def _branch(doorway: BranchSocket, pipes: tuple[int, int], native: snapshots.Nat
     return None
 
 
-def _is_still(ours: Mapping[int, Any]) -> bool:
-    """Whether no code can run until the next request: no thread, no task, no handler but *ours*, and no hook in what does."""
+def _is_still(ours: Mapping[int, Any], above: int) -> bool:
+    """
+    Whether no code can run until the next request: no thread, no task, no handler but *ours*, and no hook in what does; and
+    no descriptor from the number *above* on is open.
+    """
     handlers = {number: signal.getsignal(number) for number in range(1, signal.NSIG)}
     try:
         alone = len(os.listdir("/proc/self/task")) == 1
+        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:
         return False
+    for number in numbers:
+        with contextlib.suppress(OSError):  # the one of the list is closed
+            if number >= above and os.fstat(number):
+                return False
     return alone and not (awaiting.has_loop() or sys.gettrace() or sys.getprofile()) and ours == {
         number: handler for number, handler in handlers.items() if callable(handler)}
 
@@ -321,13 +330,23 @@ class BranchSocket:
         """The descriptors that the daemon has sent: *count*, and up to so many *more*; OSError otherwise."""
         return received(self._door, count, more)
 
+    def refuse(self) -> program.End:
+        """Take what has come for a branch that isn't made, before the next one's comes."""
+        try:
+            for fd in self.received(_ENDS):
+                os.close(fd)
+        except OSError as error:
+            return program.raised(error)
+        return program.End(1)
+
     def fork(self, pipes: tuple[int, int], fork: Callable[[Sequence[int], Sequence[int], bytes], int]) -> int:
         """
         Make a branch, and return its number, or raise OSError. Returns 0 in the branch, whose own *pipes* then have the
         same numbers.
         """
-        ends = self.received(_ENDS)
+        ends = self.received(_ENDS)  # first, since the next one's come the same way
         try:
+            program.flush()
             if made := fork(ends, (self._door, *pipes, _OUT, _ERR), wire.BRANCH_WORD):
                 return made
         finally:

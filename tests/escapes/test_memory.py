@@ -275,7 +275,7 @@ signal.pause()
 def test_c066_locks_of_files_are_released(held: Box) -> None:
     """No limit bounds them but that of time: docs/threat-model.md says so. None outlives its job."""
     def locks(pid: int) -> int:
-        return sum(str(pid) in line.split() for line in Path("/proc/locks").read_text().splitlines())
+        return sum(str(pid) == line.split()[4] for line in Path("/proc/locks").read_text().splitlines())
 
     with running(held, LOCKS.encode()) as there, control():
         assert locks(there.job) >= 10_000

@@ -268,18 +268,24 @@ def test_c061_cannot_have_more_descriptors_than_its_limit(held: Box, only: Only)
     serves(held)
     held.settle()
     close_garbage()
-    mine, before = os.listdir("/proc/self/fd"), opened()
+    mine = os.listdir("/proc/self/fd")
     hold = "import errno, json, os, signal\nPROCESSES = 40\n" + FILL + "os.write(1, b'here')\nsignal.pause()\n"
-    with running(held, hold.encode()):
-        during = opened()
+
+    def grown() -> tuple[int, int]:
+        """By how much the host has more open, while a job has all it can, and afterwards."""
+        before = opened()
+        with running(held, hold.encode()):
+            during = opened() - before
+        serves(held)
+        held.settle()
+        return during, opened() - before
+
     rows = within(held, FILL + tell, PROCESSES=40)
 
     assert MOST - 2 <= len(rows) + 1 <= MOST + BEYOND.get(held.engine.driver.name, 0)
     assert all(most - 16 < made < most and 24 == why for made, why in rows)  # EMFILE
-    assert 20 * most < during - before <= (MOST + 3) * most + 1000  # others on this machine open files, too
-    serves(held)
-    held.settle()
-    assert opened() - before < 2000
+    assert any(20 * most < during <= (MOST + 3) * most + 1000 and after < 2000  # others on this machine open files, too
+               for during, after in (grown() for _ in range(5)))
     # The groups of one job more may be kept for the next one; and others of this run, say.
     assert len(os.listdir("/proc/self/fd")) <= len(mine) + 16 + 8
 

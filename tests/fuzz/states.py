@@ -56,7 +56,7 @@ def main(runs: int, seed: int | None = None) -> int:
 
 def _left(daemon: LiveDaemon) -> tuple[int, int, int]:
     """Snapshots, descriptors and processes that there are when nothing is asked."""
-    daemon.idle()
+    daemon.idle(300)  # at the lowest priority beside a load of 60, six workers take 16 s to arm, whatever was loaded before
     pid = daemon.process.pid
     return len(leeward.Snapshot.list(socket=daemon.socket)), held(pid), len(descendants(pid))
 

@@ -16,7 +16,7 @@ import pytest
 
 import leeward
 from kit.agents import AgentHome, agents_daemon
-from kit.live_daemon import PATIENCE, LiveDaemon, command
+from kit.live_daemon import PATIENCE, LiveDaemon, command, descendants
 from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("user-namespaces")
@@ -485,8 +485,7 @@ def test_kill_9_of_the_daemon(tmp_path: Path, both: bool, times: int) -> None:
         home.define("sh", 'command = ["sh"]\n')
         home.settings('[hooks]\ncleanup_host = ["echo cleanup >>$HOME/order"]\n')
         process = started(home)
-        group = [int(line) for line in subprocess.run(
-            ["pgrep", "-f", "echo ready; read word"], capture_output=True, text=True, check=False).stdout.split()]
+        group = [pid for pid in descendants(daemon.process.pid) if "read word" in _line(pid)]
         if both:
             process.send_signal(signal.SIGSTOP)  # else it may begin to clean up, and the next start does that again
         daemon.process.kill()

@@ -57,6 +57,30 @@ def test_listeners_of_a_policy_cannot_be_published(daemon: LiveDaemon) -> None:
             published.wait(PATIENCE)
 
 
+@pytest.mark.needs("x86-64")
+def test_a_sandbox_that_slept_has_the_policy_of_today(host: Servers, tmp_path: Path) -> None:
+    """Its client's is within that, and not within what the operator allowed the daemon before."""
+    tmp_path.chmod(0o700)
+    url = f"http://web.example.org:{host.http}"
+    config = f'sleep_folder = "{tmp_path}/sleep"\n{CONFIG.format(port=host.http)}'
+    fewer = config.replace("web.example.org", "other.example.org")
+    policy = {"allow": [url], "addresses": ["127.0.0.1/32"]}
+
+    def reaches(box: leeward.Sandbox) -> bool:
+        got = box.run(["python", "-c", GET, f"{url}/x"]).stdout_text
+        box.pause()
+        return got == f"200 GET web.example.org:{host.http} /x\n"
+
+    with egress.live(tmp_path, config) as daemon:
+        box = leeward.Sandbox(socket=daemon.socket, egress="web", policy=policy)
+        assert reaches(box)
+    with egress.live(tmp_path, fewer):
+        assert not reaches(box)
+    with egress.live(tmp_path, config):
+        assert reaches(box)
+        box.close()
+
+
 def test_a_policy_is_named_by_all_that_run_code(daemon: LiveDaemon, host: Servers) -> None:
     """A name that it allows is reached, another one isn't there; and without a policy nothing is."""
     allowed, denied = f"http://web.example.org:{host.http}/x", f"http://evil.example.org:{host.http}/"

@@ -19,7 +19,7 @@ from kit import egress, packages
 from kit.agents import AgentHome
 from kit.features import SLOWER
 from kit.images import file, folder, imported, layer, link, oci, of_busybox, of_debian
-from kit.live_daemon import LiveDaemon
+from kit.live_daemon import LiveDaemon, descendants
 from leeward import Mount
 from leeward.apps.images.committing import commit
 from leeward.apps.images.store import Images, ImportProgress
@@ -333,13 +333,11 @@ def test_the_root_goes_back_to_a_checkpoint(box: Opens, place: tuple[LiveDaemon,
 
 
 def held_root(daemon: LiveDaemon) -> list[int]:
-    """The roots of all processes that the daemon's user sees below it, opened."""
+    """The roots of all the daemon's processes, opened."""
     found = []
-    for status in Path("/proc").glob("[0-9]*/status"):
+    for pid in descendants(daemon.process.pid):
         with contextlib.suppress(OSError):
-            if "\nNSpid:\t" in (text := status.read_text()) and 2 < len(
-                    text.partition("NSpid:")[2].partition("\n")[0].split()) + 1:
-                found.append(os.open(status.with_name("root"), os.O_PATH))
+            found.append(os.open(f"/proc/{pid}/root", os.O_PATH))
     return found
 
 

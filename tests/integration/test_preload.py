@@ -18,6 +18,7 @@ from kit.attack import make_environment
 from kit.box import Box
 from kit.live_daemon import environment
 from leeward.daemon.pool.begin import Patience
+from leeward.daemon.worker.idmaps import MOST_DAEMONS, STRIDE, WORKER_UID_BASE
 from leeward.errors import LeewardError
 from leeward.spec import libraries
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -45,11 +46,12 @@ def outside(place: Place) -> Iterator[OutsideAgent]:
 
 def test_lines_run_in_one_sandbox_of_the_project(place: Place, outside: OutsideAgent) -> None:
     """They share what they make there, see the project and nothing else of the home, and don't reach a host."""
-    code, out, err, told = outside.line("echo made >/tmp/one; echo 'a \"b\"' | tee sub/new; exit 3")
+    own = f"/tmp/{secrets.token_hex(8)}"
+    code, out, err, told = outside.line(f"echo made >{own}; echo 'a \"b\"' | tee sub/new; exit 3")
     assert (3, 'a "b"\n', "", "") == (code, out, err, told)
     assert 'a "b"\n' == (place.project / "sub" / "new").read_text()
-    assert (0, "made\n", "") == outside.line("cat /tmp/one")[:3]
-    assert not Path("/tmp/one").exists()
+    assert (0, "made\n", "") == outside.line(f"cat {own}")[:3]
+    assert not Path(own).exists()
     assert 1 == len(place.sandboxes())
 
     code, out, err, _ = outside.line(f"cat .env {place.home}/private; ls -A ~; echo x >{place.home}/evil; true")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -300,6 +303,58 @@ def test_what_is_spoiled_costs_itself_alone(start: Start, tmp_path: Path) -> Non
     for box in boxes:
         box.close()
     assert 1 == sum("a sandbox of an earlier daemon can't be used" == row.get("event") for row in after.log)
+
+
+#: Heads as only the daemon's own user can write them.
+FORGED = [
+    {"metadata": {"a": 1}}, {"metadata": {"a": "\ud800"}}, {"metadata": {"a": "x" * (1 << 20)}}, {"user": "7"}, {"user": [7]},
+    {"until": 10 ** 400}, {"until": float("nan")}, {"idle": -1}, {"patience": None}, {"env": {"A": "\0"}}, {"last": [1]},
+    {"kernels": [[1, 2]]}, {"denied": {"open": "1"}}, {"used": {"cpu_time": "1"}}, {"used": {"other": 1}}, {"cwd": 1},
+    {"key": {"profile": ["python"]}}, {"limits": {"memory": "1"}}, {"limits": {"processes": None}}, {"egress": [1, 2]},
+    {"made_on": []}]
+
+
+def forge(folder: Path, record: dict[str, Any]) -> None:
+    head = json.loads((folder / "head").read_bytes()[32:])
+    head["record"].update(record)
+    told = json.dumps(head).encode()
+    (folder / "head").write_bytes(hashlib.sha256(told).digest() + told)
+
+
+def test_a_forged_head_costs_its_sandbox_alone(start: Start, tmp_path: Path) -> None:
+    """Whatever is wrong in it: no other is missing in what their user lists. Nor does a daemon wait for what is no file."""
+    before = start()
+    boxes = [Sandbox(socket=before.socket) for _ in range(len(FORGED) + 3)]
+    kernels = [box.kernel() for box in boxes[-3:]]
+    for box in boxes:
+        box.pause()
+    for number, kernel in enumerate(kernels):
+        kernel.execute(f"x = {number}")
+    before.end()
+    place, = (tmp_path / "sleep").iterdir()
+    folders = [place / f"{box.id}.sleeper" for box in boxes]
+    for folder, record in zip(folders, [*FORGED, {}, {}, {"metadata": {"a": "b"}}], strict=True):  # the last is the control
+        forge(folder, record)
+    for name, folder in (("files", folders[-3]), ("1", folders[-2])):
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+    (place / ("memory-" + "0" * 64)).symlink_to("nowhere")
+    (place / "kept").mkdir()
+    (place / "kept" / "file").touch()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    (place / "link").symlink_to(outside)
+    after = start()
+    assert {box.id for box in boxes[-3:]} == {row["sandbox"] for row in Sandbox.list(socket=after.socket)}
+    for kernel in kernels[:2]:
+        with pytest.raises(leeward.SandboxOver, match="can't be read"):
+            kernel.execute("x")
+    assert ("2", {"a": "b"}) == (kernels[2].execute("x").value, boxes[-1].info()["metadata"])
+    assert len(FORGED) == sum("a sandbox of an earlier daemon can't be used" == row.get("event") for row in after.log)
+    assert [outside / "file"] == [*outside.iterdir()]
+    for box in boxes:
+        box.close()
 
 
 def test_without_room_on_disk_it_sleeps_in_memory(start: Start) -> None:

@@ -58,6 +58,19 @@ def test_a_job_that_waits_by_itself_has_its_time_alone(daemon: LiveDaemon) -> No
     assert got.duration - got.starved < 5 * features.SLOWER
 
 
+@pytest.mark.parametrize("does", [
+    "time.sleep(0.4)", "until = time.process_time() + 0.1\n    while time.process_time() < until: pass"],
+    ids=["sleeps", "computes"])
+def test_a_job_that_fills_its_pipe_gains_no_time(daemon: LiveDaemon, does: str) -> None:
+    """The daemon reads a full pipe at once, however long the job had left it empty."""
+    with daemon.client() as client:
+        got = client.execute(f"import os, time\nfor _ in range(30):\n    {does}\n    os.write(1, bytes(1 << 16))\n"
+                             "while True: pass", timeout=0.5, wall=15)
+
+    assert (Outcome.TIMED_OUT, Limit.TIME) == (got.outcome, got.limit)
+    assert 1 << 16 <= len(got.stdout) < 8 << 16
+
+
 def test_the_bound_that_a_request_names_holds(daemon: LiveDaemon) -> None:
     """Its end blames the machine, not the program."""
     with daemon.client() as client, verdicts.loaded(verdicts.LOAD):

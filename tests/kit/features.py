@@ -294,13 +294,20 @@ def _huge_pages() -> Version:
         0 == os.geteuid() and os.access("/proc/sys/vm/nr_hugepages", os.W_OK))))
 
 
+def outside_tmp() -> str:
+    """A folder of the host that is ours to write, and in none of those that a sandbox has for itself, of any profile."""
+    given = os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP")  # kit/beside.py, whose user has his home below /tmp
+    homes = str(Path.home()), pwd.getpwuid(os.getuid()).pw_dir  # as another HOME may be
+    return given or next((each for each in ("/opt", *homes) if os.access(each, os.W_OK)
+                          and not os.path.realpath(each).startswith(("/tmp/", "/var/tmp/"))), homes[0])
+
+
 def _images() -> Version:
     # Without user attributes on a tmpfs a disk has to have them; root's layers have id maps, in an overlay since 5.19.
     if _kernel() >= (6, 6):
         return PRESENT
-    disk = os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP") or ("/opt" if os.access("/opt", os.W_OK) else str(Path.home()))
     try:
-        with tempfile.TemporaryDirectory(dir=disk) as own:  # a sticky folder's attributes are its owner's alone
+        with tempfile.TemporaryDirectory(dir=outside_tmp()) as own:  # a sticky folder's attributes are its owner's alone
             os.setxattr(own, "user.leeward", b"y")
     except OSError:
         return ABSENT

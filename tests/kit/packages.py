@@ -6,7 +6,6 @@ Runs in:   the tests' process. `./dev test` makes the packages' folder.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -37,18 +36,15 @@ def shown(python: Path, folder: Path, packages: Path = PACKAGES) -> Path:
     return packages
 
 
+outside_tmp = features.outside_tmp
+
+
 @contextmanager
 def shown_folder() -> Iterator[Path]:
     """A folder that everybody can look into and that a sandbox can show; it has a /tmp of its own."""
     with tempfile.TemporaryDirectory(prefix="leeward-tests-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
-
-
-def outside_tmp() -> str:
-    """A folder of the host that is ours to write, and in none of those that a sandbox has for itself, of any profile."""
-    given = os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP")  # kit/beside.py, whose user has his home below /tmp
-    return given or ("/opt" if os.access("/opt", os.W_OK) else str(Path.home()))
 
 
 def environment_for(python: Path, folder: Path, packages: Path = PACKAGES) -> Path:

@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs/runs"
@@ -34,7 +35,19 @@ def added(kind: str, found: Rows) -> None:
     """Replace rows of a kind's file."""
     FOLDER.mkdir(exist_ok=True)
     rows = {**recorded(kind), **found}
-    Path(FOLDER, f"{kind}.json").write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
+    Path(FOLDER, f"{kind}.json").write_text(text_of(rows))
+
+
+def text_of(values: Mapping[str, object]) -> str:
+    """JSON with a line for each value, and within a value for each that holds more."""
+    def lines(inner: Mapping[str, object], indent: str, deeper: bool) -> str:
+        rows = (f"{indent}{json.dumps(name)}: " + (
+            f"{{\n{lines(value, indent + ' ', False)}\n{indent}}}"
+            if deeper and isinstance(value, dict) and any(isinstance(each, (dict, list, tuple)) for each in value.values())
+            else json.dumps(value, sort_keys=True)) for name, value in sorted(inner.items()))
+        return ",\n".join(rows)
+
+    return f"{{\n{lines(values, ' ', True)}\n}}\n"
 
 
 def record_package(name: str, package: str, folder: Path, passed: int, **found: int) -> None:

@@ -358,15 +358,16 @@ static void good(char *path)
 	check_results(handle);
 	check_options(handle);
 	check_large(handle);
-	check_large_requests(handle);
-	check_batch(handle);
-	check_map(handle);
 	check_clocks(handle);
 	check_cancel_and_deadline(handle);
 	CHECK(!leeward_ping(handle, 0));
 	CHECK((status = leeward_status(handle, 0)) && strstr(status, "\"workers\": {\"total\": "));
 	check_fork(handle);
 	check_threads(path);
+	/* These send more than two workers serve, and for a second after that the daemon may say of any job that it is busy. */
+	check_large_requests(handle);
+	check_batch(handle);
+	check_map(handle);
 	CHECK(leeward_submit(handle, "print(1)", 8, NULL) > 0); /* nobody takes this one */
 	leeward_disconnect(handle);
 }

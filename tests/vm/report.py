@@ -16,6 +16,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from kit.features import ROOT
+from kit.runs import text_of
 from vm.rows import ALL, Row
 
 RECORDED = ROOT / "docs" / "kernel-runs"
@@ -86,7 +87,7 @@ def record(report: Report) -> Path:
     """Keep *report*, in place of the one of the same row before."""
     RECORDED.mkdir(exist_ok=True)
     path = RECORDED / f"{report.row.name}.json"
-    path.write_text(json.dumps(asdict(report), indent=1, sort_keys=True) + "\n")
+    path.write_text(text_of(asdict(report)))
     return path
 
 

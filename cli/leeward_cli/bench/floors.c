@@ -10,15 +10,22 @@
  *     floors boxes COUNT        make so many sandboxes as barely as that can be done, each with a program that has run
  *     floors command            for each message: /usr/bin/true in one such sandbox, by its pid 1, with two pipes to us
  *
+ * As a library of an interpreter, which calls lw_floor_jobs: each message is run as code in a process of its own, with the
+ * locks and the tree of processes that a job must have, and nothing else of leeward.
+ *
  * Each does nothing but pass on what comes, and ends with its peer. */
 
 #define _GNU_SOURCE
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
+#include <linux/landlock.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdbool.h>
@@ -39,6 +46,7 @@
 
 #define MOST 4096
 #define PIECE (1 << 20)
+#define MOST_FDS 4
 
 static int fail(const char *what)
 {
@@ -163,6 +171,33 @@ static void over(int number)
 	_exit(wait(&status) > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
+/* Send *count* descriptors, which stay ours. */
+static bool give(int channel, const int *fds, size_t count)
+{
+	_Alignas(struct cmsghdr) char room[CMSG_SPACE(MOST_FDS * sizeof(int))] = { 0 };
+	const size_t size = count * sizeof(int);
+	struct iovec data = { room, 1 };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = room, .msg_controllen = CMSG_SPACE(size) };
+
+	*CMSG_FIRSTHDR(&message) = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(size) };
+	memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), fds, size);
+	return sendmsg(channel, &message, 0) == 1;
+}
+
+/* Receive as many; false at the end. */
+static bool got(int channel, int *ret_fds, size_t count)
+{
+	_Alignas(struct cmsghdr) char room[CMSG_SPACE(MOST_FDS * sizeof(int))], byte;
+	struct iovec data = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
+
+	if (recvmsg(channel, &message, MSG_CMSG_CLOEXEC) != 1 || !CMSG_FIRSTHDR(&message) ||
+	    CMSG_FIRSTHDR(&message)->cmsg_len != CMSG_LEN(count * sizeof(int)))
+		return false;
+	memcpy(ret_fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), count * sizeof(int));
+	return true;
+}
+
 static int refused(int link, char **program)
 {
 	struct sock_filter lines[] = {
@@ -172,10 +207,6 @@ static int refused(int link, char **program)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog filter = { .len = sizeof(lines) / sizeof(*lines), .filter = lines };
-	_Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = { 0 };
-	struct iovec data = { room, 1 };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	int listener;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -183,11 +214,7 @@ static int refused(int link, char **program)
 	listener = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
 	if (listener < 0)
 		return fail("seccomp");
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(listener));
-	memcpy(CMSG_DATA(header), &listener, sizeof(listener));
-	if (sendmsg(link, &message, 0) != 1)
+	if (!give(link, &listener, 1))
 		return fail("sendmsg");
 	close(listener);
 	close(link);
@@ -215,9 +242,6 @@ static int supervise(int listener)
 
 static int denied(char **program)
 {
-	_Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))], byte;
-	struct iovec data = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
 	int links[2], listener;
 	pid_t child;
 
@@ -231,9 +255,8 @@ static int denied(char **program)
 		_exit(refused(links[1], program));
 	}
 	close(links[1]);
-	if (recvmsg(links[0], &message, MSG_CMSG_CLOEXEC) != 1 || !CMSG_FIRSTHDR(&message))
+	if (!got(links[0], &listener, 1))
 		return fail("no listener came");
-	memcpy(&listener, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(listener));
 	if (signal(SIGCHLD, over) == SIG_ERR)
 		return fail("signal");
 	if (waitpid(child, NULL, WNOHANG))	/* it ended before there was a handler */
@@ -253,20 +276,66 @@ static uint64_t spent_us(int whose)
 	       (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-static bool filtered(void)
+/* With *listener*, calls that wait for a supervisor, which gets that. A descriptor, or -1. */
+static int filtered(bool listener)
 {
 	struct sock_filter lines[INSTRUCTIONS];
 	struct sock_fprog filter = { .len = INSTRUCTIONS, .filter = lines };
+	const unsigned flags = listener ? SECCOMP_FILTER_FLAG_NEW_LISTENER : 0;
 
 	lines[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
 	for (unsigned i = 1; i < INSTRUCTIONS - 1; i++)	/* numbers that no call has */
 		lines[i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 10000 + i, 0, 0);
 	lines[INSTRUCTIONS - 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ? -1 : (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
 }
 
-/* A root of its own with the host's programs, read-only, its own processes, and a folder to write to. */
-static bool rooted(void)
+/* Rights on files by path, and no other: what a sandbox may read, and where it may write. */
+static bool ruled(void)
+{
+	static const char *const paths[] = { "/usr", "/bin", "/lib", "/lib64", "/proc", "/tmp" };
+	const uint64_t all = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1, reading = LANDLOCK_ACCESS_FS_EXECUTE |
+		LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
+	const struct landlock_ruleset_attr handled = { .handled_access_fs = all };
+	const int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, sizeof(handled), 0);
+
+	if (rules < 0)
+		return errno == EOPNOTSUPP || errno == ENOSYS; /* a kernel without it */
+	for (unsigned i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+		struct landlock_path_beneath_attr rule = {
+			.allowed_access = i < 5 ? reading : all, .parent_fd = open(paths[i], O_PATH | O_CLOEXEC) };
+
+		if (rule.parent_fd < 0)
+			continue; /* not every host has all */
+		if (syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0))
+			return false;
+		close(rule.parent_fd);
+	}
+	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !syscall(SYS_landlock_restrict_self, rules, 0) && !close(rules);
+}
+
+/* The locks of a job behind its namespaces and mounts. The supervisor, behind *birth*, gets the filter's listener. */
+static bool locked(int birth)
+{
+	static const struct { int of; rlim_t most; } limits[] = {
+		{ RLIMIT_CORE, 0 }, { RLIMIT_NOFILE, 256 }, { RLIMIT_FSIZE, 1 << 26 }, { RLIMIT_MEMLOCK, 1 << 16 },
+		{ RLIMIT_MSGQUEUE, 0 }, { RLIMIT_SIGPENDING, 256 } };
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	const struct __user_cap_data_struct none[2] = { 0 };
+	int listener;
+
+	for (unsigned i = 0; i < sizeof(limits) / sizeof(*limits); i++)
+		if (setrlimit(limits[i].of, &(struct rlimit){ limits[i].most, limits[i].most }))
+			return false;
+	if (setsid() < 0 || syscall(SYS_capset, &header, none) || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) || !ruled() ||
+	    (listener = filtered(true)) < 0 || !give(birth, &listener, 1))
+		return false;
+	return !close(listener);
+}
+
+/* A root of its own with the host's programs, read-only, and a folder to write to. With *alone* its own processes, else the
+ * host's: a keeper's jobs mount theirs, and /tmp, themselves. */
+static bool rooted(bool alone)
 {
 	static const char *const folders[] = { "usr", "bin", "lib", "lib64", "proc", "tmp", "dev" };
 	const unsigned long most = MS_NOSUID | MS_NODEV;
@@ -284,9 +353,10 @@ static bool rooted(void)
 		    mount(NULL, folders[i], NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | most, NULL)))
 			return false;
 	}
-	return !mount("proc", "proc", "proc", most | MS_NOEXEC, "subset=pid") && !mount("tmpfs", "tmp", "tmpfs", most, NULL) &&
-	       !mount("devpts", "dev", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance") &&
-	       !syscall(SYS_pivot_root, ".", ".") && !umount2(".", MNT_DETACH) && !chdir("/");
+	if (alone ? mount("proc", "proc", "proc", most | MS_NOEXEC, "subset=pid") || mount("tmpfs", "tmp", "tmpfs", most, NULL) ||
+	    mount("devpts", "dev", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance") : mount("/proc", "proc", NULL, MS_BIND | MS_REC, NULL))
+		return false;
+	return !syscall(SYS_pivot_root, ".", ".") && !umount2(".", MNT_DETACH) && !chdir("/");
 }
 
 /* Pid 1 of a sandbox: has a program run, tells the processor time of all that, and stays. */
@@ -297,7 +367,7 @@ static int box(int ready, int done)
 	int status = 1;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (read(ready, &status, 1) == 1 && rooted() && filtered()) {
+	if (read(ready, &status, 1) == 1 && rooted(true) && !filtered(false)) {
 		const pid_t child = vfork();
 
 		if (!child) {
@@ -366,54 +436,47 @@ static int boxes(unsigned long count)
 	return 0;
 }
 
-/* Pid 1 of a sandbox, whose root and filter are done: for each pair of descriptors a program, whose status it sends. */
+/* Pid 1 of a sandbox, whose root is done: for each three descriptors a program, whose status it sends. */
 static int serve(int channel)
 {
 	char *const program[] = { "true", NULL };
-	char control[CMSG_SPACE(2 * sizeof(int))], none;
-	struct iovec piece = { .iov_base = &none, .iov_len = 1 };
-	int ends[2], status;
+	int ends[3], status;
 
-	for (;;) {
-		struct msghdr header = { .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-
-		if (recvmsg(channel, &header, MSG_CMSG_CLOEXEC) != 1 || !CMSG_FIRSTHDR(&header))
-			return 0;
-		memcpy(ends, CMSG_DATA(CMSG_FIRSTHDR(&header)), sizeof(ends));
+	while (got(channel, ends, 3)) {
 		const pid_t child = vfork();
 
 		if (!child) {
-			if (dup2(ends[0], 1) == 1 && dup2(ends[1], 2) == 2 && filtered())
+			if (dup2(ends[0], 1) == 1 && dup2(ends[1], 2) == 2 && locked(ends[2]))
 				execv("/usr/bin/true", program);
 			_exit(127);
 		}
-		close(ends[0]);
-		close(ends[1]);
+		for (unsigned i = 0; i < 3; i++)
+			close(ends[i]);
 		if (waitpid(child, &status, 0) != child || write(channel, &status, sizeof(status)) != sizeof(status))
 			return 1;
 	}
+	return 0;
 }
 
 /* One program in the sandbox behind `channel`, to its end and that of its output. */
 static bool ran(int channel)
 {
-	int out[2], err[2], status;
-	char control[CMSG_SPACE(sizeof(int[2]))] = { 0 }, none = 0;
-	struct iovec piece = { .iov_base = &none, .iov_len = 1 };
-	struct msghdr header = { .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	int out[2], err[2], birth[2], status, listener;
+	char none;
 
-	if (pipe(out) || pipe(err))
+	if (pipe(out) || pipe(err) || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, birth))
 		return false;
-	*CMSG_FIRSTHDR(&header) = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int[2])) };
-	memcpy(CMSG_DATA(CMSG_FIRSTHDR(&header)), (int[]){ out[1], err[1] }, sizeof(int[2]));
-	bool fine = sendmsg(channel, &header, 0) == 1;
+	bool fine = give(channel, (int[]){ out[1], err[1], birth[1] }, 3);
 
 	close(out[1]);
 	close(err[1]);
-	fine = fine && read(channel, &status, sizeof(status)) == sizeof(status) && !status && !read(out[0], &none, 1) &&
-	       !read(err[0], &none, 1);
+	close(birth[1]);
+	fine = fine && got(birth[0], &listener, 1) && read(channel, &status, sizeof(status)) == sizeof(status) && !status &&
+	       !read(out[0], &none, 1) && !read(err[0], &none, 1);
 	close(out[0]);
 	close(err[0]);
+	close(birth[0]);
+	close(listener);
 	return fine;
 }
 
@@ -431,7 +494,7 @@ static int command(void)
 		return fail("clone");
 	if (!child) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		_exit(read(ends[1], message, 1) == 1 && rooted() ? serve(ends[1]) : fail("a sandbox"));
+		_exit(read(ends[1], message, 1) == 1 && rooted(true) ? serve(ends[1]) : fail("a sandbox"));
 	}
 	close(ends[1]);
 	if (!mapped(child) || write(ends[0], "", 1) != 1)
@@ -440,6 +503,210 @@ static int command(void)
 		if (!ran(ends[0]) || write(0, message, (size_t)size) != size)
 			return fail("a command");
 	return 0;
+}
+
+/* --- Jobs: we are the daemon, an interpreter that runs no code itself. Each keeper has a user and a network namespace and
+ * a root; for each job it makes an init on its own memory, in the job's namespaces; and that the job, a copy of the
+ * interpreter, which is init's only child, since pid 1 wouldn't get its own signals. */
+
+#define KEEPERS 8
+#define STACK (64U << 10)
+
+enum { OUT = 1, ERR, CODE, BIRTH, CHANNEL = 10, FIRST_FILE = 100 };  /* descriptors of a job; of a keeper; of groups */
+enum { JOINED = 3, FILES = 7 };  /* what a job is written into, and with what is read at its end; 0 where there is no group */
+
+struct keeper {
+	const int *groups;
+	int channel, code, out, err, birth, listener;
+	int status;
+	size_t size, told;
+	bool busy;
+	char text[MOST], said[MOST];
+};
+
+static jmp_buf begin;
+static _Alignas(16) unsigned char stack[STACK];
+
+/* On the keeper's memory, whose stack the job finds as it was. */
+static int init(void *none)
+{
+	int status;
+
+	(void)none;
+	const pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (!child)
+		_longjmp(begin, 1);
+	while (waitpid(-1, &status, 0) != child)
+		;
+	syscall(SYS_exit_group, status ? 1 : 0);
+	return 0;
+}
+
+/* In a job: its descriptors, mounts and locks; then its code. Returns the code's length. */
+static ssize_t armed(const int *groups, const int *ends, char *ret_code)
+{
+	const unsigned long most = MS_NOSUID | MS_NODEV;
+
+	for (unsigned i = 0; i < JOINED && groups[i]; i++)
+		if (write(groups[i], "0", 1) != 1)
+			_exit(fail("a group"));
+	if (dup2(ends[0], CODE) < 0 || dup2(ends[1], OUT) < 0 || dup2(ends[2], 2) < 0 || dup2(ends[3], BIRTH) < 0 ||
+	    syscall(SYS_close_range, BIRTH + 1, ~0U, 0) || unshare(CLONE_NEWCGROUP) || sethostname("job", 3) ||
+	    mount("proc", "/proc", "proc", most | MS_NOEXEC, "subset=pid") || mount("tmpfs", "/tmp", "tmpfs", most, NULL) ||
+	    chdir("/tmp") || !locked(BIRTH) || close(BIRTH))
+		_exit(fail("a job"));
+	return read(CODE, ret_code, MOST);
+}
+
+/* Returns in jobs alone. */
+static ssize_t keep(int channel, const int *groups, char *ret_code)
+{
+	const int all = CLONE_VM | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | SIGCHLD;
+	static int ends[4];
+	int status;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (got(channel, ends, 4)) {
+		if (_setjmp(begin))
+			return armed(groups, ends, ret_code);
+		const pid_t child = clone(init, stack + STACK, all, NULL);
+		for (unsigned i = 0; i < 4; i++)
+			close(ends[i]);
+		if (child < 0 || waitpid(child, &status, 0) != child || write(channel, &status, sizeof(status)) != sizeof(status))
+			_exit(fail("an init"));
+	}
+	_exit(0);
+}
+
+static bool start(struct keeper *keeper)
+{
+	int code[2], out[2], err[2], birth[2];
+
+	if (pipe2(code, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC) ||
+	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, birth))
+		return false;
+	const int ends[] = { code[0], out[1], err[1], birth[1] };
+	const bool fine = give(keeper->channel, ends, 4);
+
+	for (unsigned i = 0; i < 4; i++)
+		close(ends[i]);
+	keeper->code = code[1];
+	keeper->out = out[0];
+	keeper->err = err[0];
+	keeper->birth = birth[0];
+	keeper->listener = keeper->status = -1;
+	keeper->told = 0;
+	keeper->busy = true;
+	return fine;
+}
+
+static void shut(int *fd)
+{
+	close(*fd);
+	*fd = -1;
+}
+
+/* Take what is there of a job, and answer when all of it has come. */
+static bool take(struct keeper *keeper, const struct pollfd *there, int client)
+{
+	char none, number[64];
+
+	if (there[0].revents) {
+		if (!got(keeper->birth, &keeper->listener, 1) || write(keeper->code, keeper->text, keeper->size) != (ssize_t)keeper->size)
+			return false;
+		shut(&keeper->birth);
+		shut(&keeper->code);
+	}
+	if (there[1].revents) {
+		const ssize_t size = read(keeper->out, keeper->said + keeper->told, MOST - keeper->told);
+
+		if (size <= 0)
+			shut(&keeper->out);
+		else
+			keeper->told += (size_t)size;
+	}
+	if (there[2].revents && read(keeper->err, &none, 1) <= 0)
+		shut(&keeper->err);
+	if (there[3].revents && read(keeper->channel, &keeper->status, sizeof(keeper->status)) != sizeof(keeper->status))
+		return false;
+	if (keeper->out >= 0 || keeper->err >= 0 || keeper->status < 0)
+		return true;
+	for (unsigned i = JOINED; i < FILES && keeper->groups[i]; i++)
+		if (pread(keeper->groups[i], number, sizeof(number), 0) <= 0)
+			return false;
+	close(keeper->listener);
+	keeper->busy = false;
+	return !keeper->status && write(client, keeper->said, keeper->told) == (ssize_t)keeper->told;
+}
+
+static bool server(int client, struct keeper *keepers)
+{
+	for (;;) {
+		struct pollfd there[1 + 4 * KEEPERS] = { { .fd = client, .events = POLLIN } };
+		struct keeper *idle = NULL;
+
+		for (unsigned i = 0; i < KEEPERS; i++) {
+			struct keeper *one = &keepers[i];
+			const int fds[] = { one->birth, one->out, one->err, one->channel };
+
+			for (unsigned j = 0; j < 4; j++)
+				there[1 + 4 * i + j] = (struct pollfd){ .fd = one->busy ? fds[j] : -1, .events = POLLIN };
+			if (!one->busy)
+				idle = one;
+		}
+		if (!idle)
+			there[0].fd = -1;
+		if (poll(there, 1 + 4 * KEEPERS, -1) < 0)
+			return false;
+		for (unsigned i = 0; i < KEEPERS; i++)
+			if (keepers[i].busy && !take(&keepers[i], there + 1 + 4 * i, client))
+				return false;
+		if (idle && there[0].revents) {
+			const ssize_t size = read(client, idle->text, MOST);
+
+			if (size <= 0)
+				return true;
+			idle->size = (size_t)size;
+			if (!start(idle))
+				return false;
+		}
+	}
+}
+
+/* *groups* has FILES descriptors for each keeper. Returns the code's length in a job; in the daemon 0 at the end, or -1. */
+ssize_t lw_floor_jobs(int client, const int *groups, char *ret_code);
+ssize_t lw_floor_jobs(int client, const int *groups, char *ret_code)
+{
+	static struct keeper keepers[KEEPERS];
+
+	for (unsigned i = 0; i < KEEPERS; i++) {
+		int ends[2];
+
+		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+			return -fail("socketpair");
+		const pid_t child = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | SIGCHLD, 0, 0, 0, 0);
+		if (child < 0)
+			return -fail("clone");
+		if (!child) {
+			const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+			/* Numbers that no job's descriptors have. */
+			if (dup2(ends[1], CHANNEL) < 0 || syscall(SYS_close_range, CHANNEL + 1, FIRST_FILE - 1, 0))
+				_exit(fail("a keeper"));
+			for (int fd = 0; fd < CHANNEL; fd++)
+				if (fd != 2)
+					dup2(nothing, fd);
+			if (read(CHANNEL, ret_code, 1) != 1 || !rooted(false))
+				_exit(fail("a keeper"));
+			return keep(CHANNEL, groups + i * FILES, ret_code);
+		}
+		close(ends[1]);
+		keepers[i].channel = ends[0];
+		keepers[i].groups = groups + i * FILES;
+		if (!mapped(child) || write(ends[0], "", 1) != 1)
+			return -fail("id maps");
+	}
+	return server(client, keepers) ? 0 : -fail("a job");
 }
 
 int main(int count, char **arguments)

@@ -23,8 +23,7 @@ from leeward_cli.bench import floor_peers
 
 CODE = 'print("hello world")'
 PRINTED = b"hello world\n"
-FOUR_HOPS, FORK, CONFINED, THROUGH = (
-    "four hops", "fork on request", "fork into namespaces", "four hops and a warm interpreter")
+FOUR_HOPS, FORK, BARE_JOB, THROUGH = "four hops", "fork on request", "a bare job", "four hops and a warm interpreter"
 
 #: A ping-pong message, about as long as a request.
 _MESSAGE = b"x" * 128
@@ -33,16 +32,20 @@ SOURCE = Path(__file__).with_name("floors.c")
 
 @contextlib.contextmanager
 def compiled() -> Iterator[str | None]:
-    """A context with the path of floors.c, compiled, for the bench alone; None without a compiler: then peers.py serves."""
+    """
+    A context with the path of floors.c, compiled, for the bench alone, which as a library has .so behind it; None without
+    a compiler: then peers.py serves.
+    """
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if not compiler or shutil.which(compiler[0]) is None:
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="leeward-bench.") as folder:
         program = f"{folder}/floors"
-        made = subprocess.run([*compiler, "-std=c11", "-O2", "-o", program, str(SOURCE)], stdin=subprocess.DEVNULL,
-                              capture_output=True, check=False)
-        yield program if made.returncode == 0 else None
+        made = [subprocess.run([*compiler, "-std=c11", "-O2", *more, str(SOURCE)], stdin=subprocess.DEVNULL,
+                               capture_output=True, check=False).returncode
+                for more in (("-o", program), ("-shared", "-fPIC", "-o", f"{program}.so"))]
+        yield None if any(made) else program
 
 
 class Subject(Protocol):
@@ -132,9 +135,10 @@ def fork() -> Peer:
     return Peer(FORK, "fork", kind=SOCK_SEQPACKET)
 
 
-def confined() -> Peer:
-    """As `fork`, in new namespaces with two mounts, under a filter: the least that a sandbox of this kind needs."""
-    return Peer(CONFINED, "confined", kind=SOCK_SEQPACKET)
+def bare_job(program: str) -> Peer:
+    """As `fork`, with the locks and groups of a job, through as many processes: the least that does the same."""
+    command = [interpreter(), "-I", "-S", floor_peers.__file__, "jobs", f"{program}.so"]
+    return Peer(BARE_JOB, "jobs", command=command, kind=SOCK_SEQPACKET)
 
 
 def printed_by(code: str) -> str:

@@ -341,7 +341,7 @@ class Execution:
         return self._starvation is not None
 
     def waited_for_us(self, seconds: float) -> None:
-        """For the watch of its output: a pipe was full when it was read, *seconds* after the last time."""
+        """For the watch of its output: a pipe was full when it was read, for which the daemon was late by *seconds*."""
         if self._starvation is not None and seconds > LATE_S:
             self._starvation.seconds += seconds
 
@@ -350,14 +350,14 @@ class Execution:
         limits, starvation = self._job.limits, self._starvation
         if self.over or self.stopped or limits.wall is None or starvation is None:
             return
-        now = self._reactor.now()
-        starvation.look(now, self._runner.leaf.cpu_time())
+        now, spent = self._reactor.now(), self._runner.leaf.cpu_time()
+        starvation.look(now, spent)
         passed = now - self.started
-        if passed - starvation.seconds >= limits.time and self._output_watch is not None and not (
-                self._output_watch.take_full()):  # the daemon may be as late as the job
-            return
-        if passed - starvation.seconds >= limits.time:
-            surely = passed - starvation.seconds - starvation.unknown >= limits.time
+        own = partial(starvation.own_time, passed, spent - self.before.cpu_time)
+        if own() >= limits.time and self._output_watch is not None and not self._output_watch.take_full():
+            return  # the daemon may have been as late as the job
+        if own() >= limits.time:
+            surely = own() - starvation.unknown >= limits.time
             if starvation.settled or surely or passed >= limits.wall:
                 self._out_of_time()
             else:
@@ -367,7 +367,7 @@ class Execution:
             if not self._has_ended(self._check_time):
                 self.stop(Stop.STARVED)
         else:
-            again = min(limits.time - passed + starvation.seconds, limits.wall - passed)
+            again = min(limits.time - own(), limits.wall - passed)
             self._timers["time"] = self._reactor.after(max(again, METER_S, starvation.pause), self._check_time)
 
     # --- the fast path --------------------------------------------------------

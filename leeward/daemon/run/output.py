@@ -30,6 +30,7 @@ from leeward._native.memfd import memory_file, seal
 from leeward.base.dataclass import dataclass, field
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
 from leeward.daemon.run.report import PLACEMENTS, Arena, Region
+from leeward.daemon.run.starvation import busy
 from leeward.daemon.run.verdict import FAULT, Fault, Stop, read
 
 if TYPE_CHECKING:
@@ -422,7 +423,10 @@ class OutputWatch:
         self.broken = execution.broken
         self._watched: set[int] = set()
         self._looks: dict[int, Timer] = {}  # by the pipe's descriptor
-        self._taken: dict[int, float] = {}  # when it was read last, likewise
+        self._rest: dict[int, float] = {}  # seconds from its last read to the next look, likewise
+        self._unread: dict[int, tuple[float, float]] = {}  # since when it wasn't, and how busy this thread was, likewise
+        if execution.counts_waiting:
+            self._unread = {stream.fd: (started, busy()) for stream in (output.out, output.err)}
         self._first: Timer
         self._look_for_flood(started + _FLOOD_LOOK_S)
 
@@ -445,10 +449,7 @@ class OutputWatch:
     def _take(self, stream: OutputStream, _events: int = 0, late: float = 0.0) -> None:
         before = stream.length
         if self._execution.counts_waiting:
-            now = self._reactor.now()
-            if unread(stream.fd) >= FULL:
-                self._execution.waited_for_us(now - self._taken.get(stream.fd, self._started))
-            self._taken[stream.fd] = now
+            self._count_waiting(stream.fd)
         try:
             more = self._output.drain(stream)
         except OSError:
@@ -470,8 +471,20 @@ class OutputWatch:
             self._forget(self._output.out.fd)
             self._forget(self._output.err.fd)
 
+    def _count_waiting(self, pipe: int) -> None:
+        """
+        Count for how long the job may have waited to write. While this thread sleeps nobody waits for it, but until a
+        look: so a job that leaves its pipe empty for long and then fills it gains what the daemon was late, and no more.
+        """
+        now, used = self._reactor.now(), busy()
+        since, before = self._unread[pipe]
+        late = min(now - since, used - before + self._rest.pop(pipe, 0.0))
+        if unread(pipe) >= FULL:
+            self._execution.waited_for_us(late)
+        self._unread[pipe] = now, used
+
     def take_full(self) -> bool:
-        """Read the pipes that are full, on which the job may wait, and count for how long it has. Returns whether it goes on."""
+        """Read the pipes that are full, at which the job may wait, and count for how long. Returns whether it goes on."""
         for stream in (self._output.out, self._output.err):
             if stream.fd >= 0 and not self._execution.stopped and unread(stream.fd) >= FULL:
                 if (look := self._looks.pop(stream.fd, None)) is not None:
@@ -481,6 +494,7 @@ class OutputWatch:
 
     def _look_later(self, stream: OutputStream, seconds: float) -> None:
         self._forget(stream.fd)
+        self._rest[stream.fd] = seconds
         when = self._reactor.now() + seconds
         self._looks[stream.fd] = self._reactor.at(when, partial(self._look_again, stream, when))
 

@@ -101,6 +101,10 @@ class Starvation:
         self._tasks, self._at, self._used = after, now, used
         self.pause = REST * (time.monotonic() - began)
 
+    def own_time(self, passed: float, spent: float) -> float:
+        """Seconds of its time that a job has used, *passed* seconds after its start, with *spent* seconds of a processor."""
+        return max(passed - self.seconds, min(passed, spent / self._processors))
+
     def _read(self) -> Iterator[tuple[int, TaskTimes]]:
         """The times of the job's tasks; those that are ending are left out."""
         count = 0
@@ -113,6 +117,14 @@ class Starvation:
                 processes += _children(process, task)
                 with contextlib.suppress(OSError, ValueError, IndexError):
                     yield task, _times(process, task)
+
+
+def busy() -> float:
+    """Seconds for which this thread has run, or waited for a processor."""
+    waited = 0
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/thread-self/schedstat", "rb") as file:
+        waited = int(file.read().split()[1])
+    return time.thread_time() + waited / 1e9
 
 
 def _children(process: int, task: int) -> list[int]:

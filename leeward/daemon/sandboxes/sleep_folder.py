@@ -2,8 +2,9 @@
 Sandboxes that sleep on disk: a folder for each in a folder of the daemon's, and the memory of their zygotes, each once.
 
 Trust: the folder is the daemon's user's alone (0700), and a daemon that has it keeps others from it by a lock. Nobody here
-reads the states' bytes. What was changed there harms the sandbox that is in it. A waking kernel maps the file of its state
-and reads of it what it touches; the loader closes the descriptor, opened for reading, before it goes on as the copy.
+reads the states' bytes. What was changed there harms the sandbox that is in it: a head is checked value by value, and nobody
+waits for what is no file. A waking kernel maps the file of its state and reads of it what it touches; the loader closes the
+descriptor, opened for reading, before it goes on as the copy.
 
 Theory of operation. Two threads do what takes time: one writes and removes, so that what it knows of the folder is its own;
 one reads, so that a waking sandbox doesn't wait for those that fall asleep. What is done gets back to the loop by a bell.
@@ -19,7 +20,9 @@ import hashlib
 import json
 import os
 import queue
+import re
 import signal
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +32,7 @@ from weakref import WeakValueDictionary
 
 from leeward._native.memfd import memory_file, seal
 from leeward.base.dataclass import dataclass, replace
+from leeward.base.whole_files import read_whole
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.run.dumping import KernelState, close_file, seal_size
@@ -45,6 +49,8 @@ T = TypeVar("T")
 _SLEEPER, _MEMORY, _PART, _LOCK = ".sleeper", "memory-", ".part", "lock"
 _HEAD, _FILES, _FORMAT = "head", "files", 1
 _MOST_HEAD, _SUM = 8 << 20, 32
+#: Of a text in a head, characters; of a whole number; of seconds, since the epoch as well: the loop counts nanoseconds.
+_MOST_TEXT, _MOST_WHOLE, _MOST_SECONDS = 4096, 1 << 53, 1 << 32
 #: Bytes that are copied at a time.
 _PIECE = 8 << 20
 
@@ -173,14 +179,15 @@ class SleepFolder:
                 try:
                     head = _read_head(self._path(name))
                     size, user = head["files"] + sum(kernel["size"] for kernel in head["kernels"]), head["record"]["user"]
+                    size = min(size, sum(each.stat(follow_symlinks=False).st_size for each in os.scandir(self._path(name))))
                     self._heads[name] = os.stat(os.path.join(self._path(name), _HEAD)).st_size, user
                     self._note(name, head)
                     owners.update((kernel["memory"], user) for kernel in head["kernels"])
                     found.append((name, head["record"]))
                     self._sizes[name] = size, user
-                except (OSError, ValueError, KeyError, TypeError) as error:
+                except (OSError, ValueError, RecursionError) as error:
                     found.append((name, SnapshotFailed(f"its file can't be used: {error}")))
-            elif entry.startswith(_MEMORY) and not entry.endswith(_PART):
+            elif entry.startswith(_MEMORY) and not entry.endswith(_PART) and _is_file(os.path.join(self._folder, entry)):
                 memories.append(entry.removeprefix(_MEMORY))
             elif entry != _LOCK:
                 others.append(entry)
@@ -195,7 +202,7 @@ class SleepFolder:
     def _drop_unused(self) -> None:
         """Remove the memory of zygotes that no sandbox here has any more."""
         for digest in self._kept.keys() - {digest for digest, users in self._users.items() if users}:
-            os.unlink(self._memory_path(digest))
+            _remove(self._memory_path(digest))
             del self._kept[digest]
 
     def _note(self, name: str, head: Mapping[str, Any]) -> None:
@@ -322,7 +329,7 @@ class SleepFolder:
                 opened.append(_state_file(os.path.join(path, str(kernel["number"])), kernel["size"]))
                 states[kernel["number"]] = KernelState(opened[-1], kernel["size"], kernel["python"], kernel["packages"],
                                                        tuple(kernel["lost"]), memory)
-            opened.append(os.open(os.path.join(path, _FILES), os.O_RDONLY | os.O_CLOEXEC))
+            opened.append(_opened(os.path.join(path, _FILES)))
             os.rename(path, path + _PART)
             return Asleep(states, opened[-1], head["files"])
         except BaseException:
@@ -333,7 +340,7 @@ class SleepFolder:
     def _memory(self, digest: str) -> ZygoteMemory:
         found = self._memories.get(digest)
         if found is None:
-            with open(self._memory_path(digest), "rb", buffering=0) as file:
+            with open(_opened(self._memory_path(digest)), "rb", buffering=0) as file:
                 fd = _in_memory(file.fileno(), os.fstat(file.fileno()).st_size, "leeward_zygote")
             seal(fd, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
             found = self._memories[digest] = ZygoteMemory(fd, is_counted=True)
@@ -348,20 +355,72 @@ def _sum(text: bytes) -> bytes:
 
 def _read_head(path: str) -> Mapping[str, Any]:
     """The head of a sandbox's folder; ValueError if it isn't one of ours, or not as it was written."""
-    with open(os.path.join(path, _HEAD), "rb") as file:
-        told = file.read(_MOST_HEAD)
+    told = read_whole(os.path.join(path, _HEAD), _MOST_HEAD) or b""
     own, text = told[:_SUM], told[_SUM:]
     if own != _sum(text):
         raise ValueError("it is damaged")
     head = json.loads(text.decode("utf-8", "surrogatepass"))
-    if not isinstance(head, dict) or head["format"] != _FORMAT:
+    if not isinstance(head, dict) or head.get("format") != _FORMAT:
         raise ValueError("it is of another version of leeward")
+    check_form(head, _FORM)
+    numbers = [kernel["number"] for kernel in head["kernels"]]
+    if len(set(numbers)) < len(numbers):
+        raise ValueError("two kernels of it have one number")
     return head
+
+
+def _check_digest(value: object, what: str) -> None:
+    if not isinstance(value, str) or not re.fullmatch("(?:[0-9a-f]{64})?", value):
+        raise ValueError(f"{what} can't be {value!r:.60}")
+
+
+#: What a head has to be, for `check_form`; `serving.restoring` has the form of its record.
+_FORM = {"record": {"user": int}, "files": int, "kernels": [
+    {"number": int, "size": int, "python": str, "packages": {str: str}, "lost": [str], "memory": _check_digest}]}
+
+
+def check_form(value: Any, form: Any, what: str = "it") -> None:
+    """
+    ValueError unless *value*, which comes from JSON, has a *form*: a type; a list or a map of {str: ...}, with the form of
+    all that is in it; a tuple with the form of each; a map with the names that there must be; or a check of the wire's.
+    """
+    if isinstance(form, dict) and isinstance(value, dict) and str not in form:
+        for name, one in form.items():
+            check_form(value.get(name), one, name)
+        return
+    if isinstance(form, dict) and isinstance(value, dict):
+        pairs = [*((name, str) for name in value), *((each, form[str]) for each in value.values())]
+    elif isinstance(form, (list, tuple)) and isinstance(value, list) and (isinstance(form, list) or len(form) == len(value)):
+        pairs = [*zip(value, form * len(value) if isinstance(form, list) else form, strict=True)]
+    elif isinstance(form, type) and type(value) in ((int, float) if form is float else (form,)):
+        fits = len(value.encode()) <= _MOST_TEXT if form is str else (
+            0 <= value <= (_MOST_SECONDS if form is float else _MOST_WHOLE))
+        if not fits:
+            raise ValueError(f"{what} can't be {value!r:.60}")
+        return
+    elif isinstance(form, (dict, list, tuple, type)):
+        raise ValueError(f"{what} can't be {value!r:.60}")
+    else:
+        form(value, what)
+        return
+    for each, one in pairs:
+        check_form(each, one, what)
+
+
+def _is_file(path: str) -> bool:
+    return stat.S_ISREG(os.lstat(path).st_mode)
+
+
+def _opened(path: str) -> int:
+    """A file, to be read; ValueError if it is something else, which could be waited for."""
+    if not _is_file(path):
+        raise ValueError("it is no file")
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _state_file(path: str, size: int) -> int:
     """A state's file, for the loader: itself, or a copy in memory where what is mapped of a file can't be run."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = _opened(path)
     if not os.fstatvfs(fd).f_flag & os.ST_NOEXEC:
         return fd
     try:
@@ -405,7 +464,7 @@ def _copy(source: int, target: int, size: int) -> None:
 
 def _remove(path: str) -> None:
     """Remove a file, or a folder, which loses its name first: what is left of it is no sandbox."""
-    if not os.path.isdir(path):
+    if os.path.islink(path) or not os.path.isdir(path):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         return

@@ -179,6 +179,8 @@ def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: C
 _AGENTS = "1000:1000"
 #: Bytes of both policies together in the form for the broker, at most: less than one of its messages may have.
 _MOST = 160 << 10
+#: What in a policy is the operator's alone.
+_OPERATORS = {"within", "authorities", "proxy"}
 
 
 def narrowed(request: SandboxOpen, operators: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -188,6 +190,17 @@ def narrowed(request: SandboxOpen, operators: Mapping[str, Any]) -> tuple[dict[s
     narrow.
     """
     return _narrowed(request.egress, request.policy, request.fetch_policy, operators)
+
+
+def narrowed_again(key: PoolKey, kept: Sequence[Mapping[str, Any]], user: int, config: Config) -> tuple[
+        dict[str, Any], dict[str, Any]] | None:
+    """
+    As `narrowed`, of the policies that an earlier daemon has *kept* of a sandbox: within what the operator's are now, and not
+    what they were. BadRequest if they are none.
+    """
+    policy, fetch = ({name: value for name, value in each.items() if name not in _OPERATORS} for each in kept)
+    asked = SandboxOpen(1, profile=key.profile, egress=key.egress, policy=policy, fetch_policy=fetch)
+    return narrowed(asked, operators(asked, user, config))
 
 
 def place_of(server: Server, request: Execute | SessionOpen, user: int) -> tuple[Pool, Limits, dict[str, Any] | None]:
@@ -212,7 +225,7 @@ def _narrowed(egress: str, policy: Mapping[str, Any], fetch_policy: Mapping[str,
     from leeward.egress.short_form import is_short_form
     from leeward.spec.egress_policy import narrow, parse_policy, policy_map
 
-    if not {"within", "authorities", "proxy"}.isdisjoint(policy):
+    if not _OPERATORS.isdisjoint(policy):
         raise BadRequest("policy: within, authorities and proxy are the operator's")
     narrower = operator
     if policy:

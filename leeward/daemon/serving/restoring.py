@@ -11,16 +11,36 @@ from typing import TYPE_CHECKING, Any
 from leeward.base.dataclass import names
 from leeward.daemon.sandboxes import importing
 from leeward.daemon.sandboxes.sandbox import LiveSandbox
-from leeward.daemon.sandboxes.sleep_folder import SleepFolder
+from leeward.daemon.sandboxes.sleep_folder import SleepFolder, check_form
 from leeward.daemon.sandboxes.terms import SandboxFacts, terms_of
+from leeward.daemon.serving.profiles import narrowed_again
 from leeward.daemon.telling.log import log
 from leeward.errors import LeewardError, SnapshotFailed, told
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
+from leeward.wire import fields, sandbox_fields
 
 if TYPE_CHECKING:
     from leeward.daemon.pool.pool import Pool
     from leeward.daemon.serving.server import Server
+
+
+def _check_policies(value: object, what: str) -> None:
+    """Only the types: what they mean is checked where it wakes, by what the operator has then."""
+    if value is not None:
+        check_form(value, ({}, {}), what)
+
+
+def _check_metadata(value: object, what: str) -> None:
+    found = sandbox_fields.metadata(value, what)
+    "".join((*found, *found.values())).encode()  # half of a pair of surrogates can't be told
+
+
+#: What a sandbox's record has to be: what is wrong in one would keep its user from all by `list`.
+_FORM = {"user": int, "idle": float, "sleeps": bool, "patience": float, "until": float, "opened": float,
+         "made_on": {str: str}, "key": {str: str}, "limits": {}, "env": fields.env,
+         "metadata": _check_metadata, "cwd": sandbox_fields.path, "egress": _check_policies, "kernels": [(int, str)],
+         "last": (int, int), "denied": {str: int}, "used": {str: float}}
 
 
 def restore(server: Server, folder: str, socket: str) -> None:
@@ -44,7 +64,7 @@ def restore(server: Server, folder: str, socket: str) -> None:
                 raise record
             _restore(server, name, record)
             count += 1
-        except (LeewardError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (LeewardError, TypeError, ValueError, RecursionError) as error:
             log.warning("a sandbox of an earlier daemon can't be used", sandbox=name, error=told(error))
             sleepers.remove(name)
     if count:
@@ -52,16 +72,28 @@ def restore(server: Server, folder: str, socket: str) -> None:
 
 
 def _restore(server: Server, name: str, record: Mapping[str, Any]) -> None:
+    check_form(record, _FORM)
     importing.check(record["made_on"])
     key = PoolKey(**record["key"])
     limits = Limits(**{field: value for field, value in record["limits"].items() if field in names(Limits)})
+    for each in names(Limits):
+        value, default = getattr(limits, each), getattr(Limits(), each)
+        if value is not None or default is not None:
+            check_form(value, float if default is None else type(default), each)
     egress = record["egress"] and tuple(record["egress"])
     facts = SandboxFacts(limits, record["env"], record["metadata"], key, record["cwd"], egress)
-    server.desk.restore(name, record, facts, partial(_place, server, key))
+    server.desk.restore(name, record, facts, partial(_place, server, record["user"]))
 
 
-def _place(server: Server, key: PoolKey, sandbox: LiveSandbox) -> Pool:
-    """The pool in which the sandbox wakes; its terms are those of this daemon. LeewardError if there is none of its kind."""
+def _place(server: Server, user: int, sandbox: LiveSandbox) -> Pool:
+    """
+    The pool in which the sandbox wakes; its terms, and what its policy is within, are those of this daemon. LeewardError if
+    there is none of its kind.
+    """
+    facts = sandbox.facts
+    key = facts.key
+    if facts.egress is not None:
+        facts.egress = narrowed_again(key, facts.egress, user, server.config)
     if key == MAIN_POOL:
         return server.jobs
     branch = server.place(key)

@@ -235,22 +235,17 @@ def test_the_floors_answer():
         floors.warm().call()
 
 
-@pytest.mark.needs("user-namespaces")
-def test_a_fork_into_namespaces_answers():
-    with floors.confined() as fork:
-        fork.call()
-        fork.rate(3, 7)
-
-
 @pytest.mark.needs("compiler", "user-namespaces")
 def test_the_floors_with_more_behind_them_answer():
     with floors.compiled() as program:
         assert program is not None
-        with floors.through(program) as warm, floors.pour(program, 3 << 20) as pour, floors.command(program) as command:
+        with (floors.through(program) as warm, floors.pour(program, 3 << 20) as pour, floors.command(program) as command,
+              floors.bare_job(program) as job):
             for _ in range(2):
                 warm.call()
                 pour.call()
                 command.call()
+                job.rate(9, 12)
 
 
 @pytest.mark.needs("compiler")

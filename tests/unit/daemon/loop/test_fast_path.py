@@ -1121,15 +1121,24 @@ def test_a_client_that_reads_no_refusals_is_left_to_python(box: Box) -> None:
 MANY, LONGER = 4000, 2.0
 
 
+@pytest.fixture
+def kept() -> Iterator[list[int]]:
+    """Descriptors that end with the test."""
+    fds: list[int] = []
+    yield fds
+    for fd in fds:
+        os.close(fd)
+
+
 @pytest.mark.parametrize("whose", ["another's", "its own"])
-def test_runners_that_are_held_make_no_request_slower(box: Box, whose: str) -> None:
+def test_runners_that_are_held_make_no_request_slower(box: Box, kept: list[int], whose: str) -> None:
     """
     A connection may have thousands of kernels. No request looks through them, of that connection's or of another's, nor
     does one that names a session, nor the end of one.
     """
     ours, theirs = socket.socketpair()
     other = box.reactor.stream(theirs, box)
-    first, last, kept = box.runner(), held(box), list[int]()
+    first, last = box.runner(), held(box)
     of = theirs.fileno() if whose == "another's" else box.stream.fd
 
     def took(runner: Runner, session: int) -> float:
@@ -1175,8 +1184,6 @@ def test_runners_that_are_held_make_no_request_slower(box: Box, whose: str) -> N
     beside, since = (took(first, 0), took(last, 5)), slowness()
     many = min(removed(range(1000 + at, 1010 + at)) for at in range(0, 500, 10))
     other.close()
-    for fd in kept:
-        os.close(fd)
     ours.close()
     theirs.close()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from kit import features
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run.output import Output, OutputWatch, unread
 from leeward.daemon.run.report import PLACEMENTS, inline_bytes
+from leeward.daemon.run.starvation import busy
 from leeward.wire.frames import MAX_REPLY
 
 INLINE = PLACEMENTS["auto"].output
@@ -364,21 +367,29 @@ def test_a_live_reader_gets_what_the_result_begins_with():
     assert _whole(job)[0].startswith(early)
 
 
-def test_a_full_pipe_is_read_before_the_clock_of_its_job_is(job: Job):
-    """Which had waited for a daemon that came late to its pipe."""
+@pytest.mark.parametrize("asleep", [False, True])
+def test_a_job_waits_at_a_full_pipe_while_this_thread_is_busy(job: Job, asleep: bool) -> None:
+    """And not while it sleeps, which the pipe's first byte would have ended: it was empty until then."""
     waited: list[float] = []
     reactor = Reactor()
     execution = SimpleNamespace(broken=None, counts_waiting=True, stopped=False, over=False, waited_for_us=waited.append,
                                 take_back=lambda: None)
-    watch = OutputWatch(reactor, job.output, execution, reactor.now() - 5.0)  # type: ignore[arg-type]  # as far as it is used
+    began = time.monotonic()
+    watch = OutputWatch(reactor, job.output, execution, reactor.now())  # type: ignore[arg-type]  # as far as it is used
     assert watch.take_full()
     assert [] == waited
+    until = busy() + 0.05
+    while not asleep and busy() < until:
+        pass
+    if asleep:
+        select.select([], [], [], 0.05)
     job.write(job.out, b"x" * (64 << 10))
     watch.take_full()
     watch.close()
     reactor.close()
 
-    assert (1, True, 0) == (len(waited), waited[0] >= 5.0, unread(job.output.out.fd))
+    assert (1, 0) == (len(waited), unread(job.output.out.fd))
+    assert waited[0] <= time.monotonic() - began - 0.05 if asleep else waited[0] >= 0.05
 
 
 def test_one_turn_of_the_loop_reads_little_of_what_is_left_out():
