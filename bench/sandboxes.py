@@ -40,6 +40,7 @@ from leeward.isolation.cgroup.v1_worker import MOST_KEPT
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.floors import Spawn
 from leeward_cli.bench.ours import daemon, daemon_pid
+from leeward_cli.bench.rounds import timed
 
 WORKERS = 2
 _ALONE = "LEEWARD_BENCH_ALONE"
@@ -211,11 +212,8 @@ def at_once(daemons: Sequence[tuple[SandboxConnection, int]], count: int, wrong:
         if not connection.answers(box, number):
             wrong.append(f"sandbox {number} gave another answer when all were open")
         used.append(time.perf_counter() - start)
+        bares.append(timed(bare.call))
     took = {name: all_spent - before_all[name] for name, all_spent in _spent(pids).items()}
-    for _ in boxes:
-        start = time.perf_counter()
-        bare.call()
-        bares.append(time.perf_counter() - start)
     time.sleep(SETTLED_S)
     for connection, pid in daemons:
         rest(connection, pid)

@@ -99,14 +99,12 @@ def calls(settings: FigureSettings) -> Sequence[Row]:
         box = stack.enter_context(Sandbox(socket=path))
         ours = CalledSubject('box.run(["true"])', lambda: check("true", good(box.run(["true"])).stdout, b""))
         by_fork = CalledSubject(f"{_TRUE} by fork and exec", forked)
-        spawned = Spawn(f"{_TRUE} by posix_spawn", [_TRUE], printed=b"")
-        programs = in_turn([ours, by_fork, spawned], settings.some(20), 10)
+        programs = in_turn([ours, by_fork], settings.some(20), 10)
         own = box.kernel()
         kernel = printing("a kernel's call", lambda: good(own.execute(CODE)).stdout)
         session = in_session(stack.enter_context(client.session()))
         jobs = in_turn([kernel, session], settings.some(20), 10)
     return [compared(f"{ours.name} over {by_fork.name}", programs, ours.name, by_fork.name, 2),
-            compared(f"{ours.name} over {spawned.name}", programs, ours.name, spawned.name, None),
             compared("a kernel's call over a session's", jobs, kernel.name, session.name, 1.15)]
 
 

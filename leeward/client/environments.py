@@ -26,12 +26,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from leeward.base.closing import OwnedFd, on_failure
-from leeward.base.whole_files import names_in, write_whole
+from leeward.base.whole_files import names_in, read_whole, write_whole
 from leeward.client.connection import BlockingConnection
 from leeward.client.folder_size import SizeWatch, size_of
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, LeewardError, SandboxOver, Unsupported, quoted
+from leeward.errors import BadRequest, LeewardError, SandboxOver, Unsupported, quoted, told
 from leeward.spec import stored
 from leeward.spec.folders import within
 from leeward.spec.outcome import Result
@@ -183,23 +183,26 @@ class Environments:
 
     def named(self, name: str) -> Named:
         """The record of a name; BadRequest if there is no such environment, or its record can't be read."""
-        data = _read(stored.name_path(self.folder, name))
+        data = read_record(stored.name_path(self.folder, name), stored.MOST_WRITTEN)
         if data is None:
             raise BadRequest(f"there is no environment {name!r} in {self.folder}; it has:"
                              f" {', '.join(entry.removesuffix('.json') for entry in self._list('names')) or 'none'}")
         return stored.read_named(data)
 
     def manifest(self, built: str) -> Manifest | None:
-        """The manifest of the environment with the hash *built*; None if there is none, or it isn't finished."""
-        data = _read(stored.manifest_path(self.folder, built))
-        return None if data is None else stored.read_manifest(data)
+        """
+        The manifest of the environment with the hash *built*; None if there is none, it isn't finished, or can't be read:
+        `create` makes it again.
+        """
+        with contextlib.suppress(BadRequest):
+            data = read_record(stored.manifest_path(self.folder, built), stored.MOST_WRITTEN)
+            return None if data is None else stored.read_manifest(data)
+        return None
 
     def remove(self, name: str) -> None:
         """Remove *name*; BadRequest if there is none. The environment stays until `prune`."""
-        try:
-            os.unlink(stored.name_path(self.folder, name))
-        except FileNotFoundError:
-            raise BadRequest(f"there is no environment {name!r} in {self.folder}") from None
+        if not remove_record(stored.name_path(self.folder, name)):
+            raise BadRequest(f"there is no environment {name!r} in {self.folder}")
 
     def prune(self) -> tuple[list[str], list[str]]:
         """
@@ -260,8 +263,7 @@ class Environments:
         return sum(manifest.size for manifest in manifests if manifest is not None)
 
     def _discard(self, built: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(stored.manifest_path(self.folder, built))
+        remove_record(stored.manifest_path(self.folder, built))
         remove_tree(stored.built_path(self.folder, built))
 
     @contextlib.contextmanager
@@ -384,7 +386,7 @@ def _interpreter(path: str) -> list[tuple[str, str]]:
             link = os.path.join(path, "bin", name)
             found.append((name, os.readlink(link) if os.path.islink(link) else ""))
     config = os.path.join(path, "pyvenv.cfg")
-    data = None if os.path.islink(config) else _read(config)
+    data = None if os.path.islink(config) else read_record(config, stored.MOST_WRITTEN)
     return [*found, ("pyvenv.cfg", "" if data is None else hashlib.sha256(data).hexdigest())]
 
 
@@ -422,12 +424,23 @@ def _seal_file(name: str, at: int) -> tuple[int, str]:
         return about.st_size, digest.hexdigest()
 
 
-def _read(path: str) -> bytes | None:
+def read_record(path: str, most: int) -> bytes | None:
+    """A record of *most* bytes and one more, at most; None if there is none. BadRequest for what can't be read as a file."""
     try:
-        with open(path, "rb") as file:
-            return file.read(stored.MOST_WRITTEN + 1)
+        return read_whole(path, most + 1)
+    except OSError as error:  # a folder or a link, say
+        raise BadRequest(f"{path}: {told(error)}") from None
+
+
+def remove_record(path: str) -> bool:
+    """Remove a record, or what is in its place. Returns whether there was one."""
+    try:
+        os.unlink(path)
     except FileNotFoundError:
-        return None
+        return False
+    except (IsADirectoryError, PermissionError):
+        remove_tree(path)
+    return True
 
 
 def remove_tree(path: str) -> None:

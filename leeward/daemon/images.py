@@ -33,7 +33,10 @@ def find(folder: str, name: str, user: str, held: dict[str, int], *, owners: boo
         PoolFailed: the image can't be used.
         Unsupported: this kernel can't show images.
     """
-    data = _read(images.name_path(folder, name))
+    try:
+        data = _read(images.name_path(folder, name))
+    except OSError as error:
+        raise PoolFailed(f"image {name!r}: {error}") from None
     if data is None:
         raise BadRequest(f"image {name!r} is unknown; `leeward image list` shows those that are there, `leeward image pull`"
                          " and `import` make others")

@@ -18,15 +18,8 @@ import pytest
 
 from kit.attack import serves
 from kit.box import Box
-from kit.drivers import BorrowedDriver
+from kit.drivers import DRIVERS, BorrowedDriver
 from kit.sessions import Wire
-
-#: Every cgroup driver; each is tested where this machine can have it.
-DRIVERS = [
-    pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),
-    pytest.param("v1", marks=pytest.mark.needs("cgroup-v1-controllers", "root")),
-    pytest.param("none"),
-]
 
 
 class Shared:

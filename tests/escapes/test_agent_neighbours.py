@@ -11,28 +11,20 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kit.agents import AgentHome, agents_daemon
 from kit.box import control
-from kit.live_daemon import LiveDaemon
 
+DAEMON_BY = agents_daemon
 BY_CLIENT = pytest.mark.no_single_lock("the command line opens what it has looked at, and believes its user alone")
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
 #: A user who exists by number only.
 STRANGER = 4711
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[LiveDaemon]:
-    with tempfile.TemporaryDirectory(prefix="lw-agents-") as folder, agents_daemon(Path(folder)) as made:
-        yield made
 
 
 @pytest.fixture

@@ -12,25 +12,17 @@ import os
 import secrets
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kit.agents import AgentHome, agents_daemon
 from kit.box import control
-from kit.live_daemon import LiveDaemon
 
+DAEMON_BY = agents_daemon
 BY_CLIENT = pytest.mark.no_single_lock("the command line opens the project once, and believes nobody")
 
 pytestmark = pytest.mark.needs("user-namespaces")
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[LiveDaemon]:
-    with tempfile.TemporaryDirectory(prefix="lw-agents-") as folder, agents_daemon(Path(folder)) as made:
-        yield made
 
 
 @pytest.fixture

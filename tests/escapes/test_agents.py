@@ -16,7 +16,6 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,7 @@ from kit.box import control
 from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
 
+DAEMON_BY = agents_daemon
 BY_MOUNTS = pytest.mark.no_single_lock("mounts cover it, which no capability and no system call takes away")
 BY_NAMESPACE = pytest.mark.no_single_lock("the network namespace and the view hold it together")
 BY_CLIENT = pytest.mark.no_single_lock("the command line compares, and asks")
@@ -44,12 +44,6 @@ for path in sys.argv[1:]:
     except OSError as error:
         print("refused", path)
 """
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[LiveDaemon]:
-    with tempfile.TemporaryDirectory(prefix="lw-agents-") as folder, agents_daemon(Path(folder)) as made:
-        yield made
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from kit.egress_secrets import NAME, VALUE, Mirrors, live_sealed, mirrors
 from kit.live_daemon import LiveDaemon
 from leeward.spec.outcome import Outcome
 
+SERVERS = mirrors
 BROKER = pytest.mark.no_single_lock("the broker knows each lease by its own placeholders and its own authority")
 
 CONFIG = """\
@@ -54,12 +55,6 @@ except OSError as error:
 
 #: A sandbox: runs code, and gives back what it printed.
 Runs = Callable[[str], str]
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Mirrors]:
-    with mirrors() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

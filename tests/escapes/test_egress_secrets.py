@@ -22,13 +22,8 @@ from kit.egress import rows
 from kit.egress_hosts import trusting
 from kit.egress_secrets import BROKEN, SPELLINGS, VALUE, Mirrors, mirrors, sealed
 
+SERVERS = mirrors
 BROKER = "the broker puts values in, a process of the daemon's, and no lock of the job's"
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Mirrors]:
-    with mirrors() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "leeward.h"
+#include "read_result.h"
 
 enum { SCRIPT = 16, SOCKET = 3, FIRST_FILE = 100, FILES = 512, FOLDER = 50, FOLDERS = 4 };
 
@@ -44,8 +45,6 @@ static struct {
 	int file_count, folder_count;
 	bool folders[FOLDERS]; /* open */
 } host;
-
-static volatile unsigned char sum;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -298,20 +297,7 @@ int fake_close(int fd)
 
 /* --- the program that uses the library ---------------------------------------- */
 
-static void read_bytes(const void *data, size_t length)
-{
-	for (size_t i = 0; i < length; i++)
-		sum ^= ((const unsigned char *)data)[i];
-}
-
-static void read_text(const char *text)
-{
-	if (text)
-		read_bytes(text, strlen(text) + 1);
-}
-
-/* To its last byte. */
-static void read_result(const leeward_result *result)
+static void check_result(const leeward_result *result)
 {
 	if (!result) {
 		PROMISE(leeward_last_error_code() < 0 && *leeward_last_error());
@@ -319,34 +305,12 @@ static void read_result(const leeward_result *result)
 	}
 	PROMISE(result->outcome >= LEEWARD_FINISHED && result->outcome <= LEEWARD_INTERNAL && result->id > 0);
 	PROMISE(result->exit_code >= 0 && result->exit_code <= 255);
-	read_bytes(result->stdout_data, result->stdout_length);
-	read_bytes(result->stderr_data, result->stderr_length);
-	read_text(result->error_type);
-	read_text(result->error_message);
-	read_text(result->error_traceback);
-	for (size_t i = 0; i < result->denied_count; i++)
-		read_text(result->denied[i].name);
-	for (size_t i = 0; i < result->degraded_count; i++)
-		read_text(result->degraded[i]);
-	for (size_t i = 0; i < result->left_out_count; i++) {
-		read_text(result->left_out[i].name);
-		read_text(result->left_out[i].reason);
-	}
-	for (size_t i = 0; i < result->file_count; i++) {
-		read_text(result->files[i].name);
-		read_bytes(result->files[i].data, result->files[i].length);
-	}
-	read_text(result->value);
-	for (size_t i = 0; i < result->shown_count; i++)
-		for (size_t j = 0; j < result->shown[i].form_count; j++) {
-			read_text(result->shown[i].forms[j].type);
-			read_bytes(result->shown[i].forms[j].data, result->shown[i].forms[j].length);
-		}
+	read_result(result);
 }
 
 static void read_and_free(leeward_result *result)
 {
-	read_result(result);
+	check_result(result);
 	leeward_free_result(result);
 }
 

@@ -6,20 +6,14 @@ import json
 import re
 import shutil
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 
 from kit.agents import AgentHome, agents_daemon
-from kit.live_daemon import LiveDaemon
+
+DAEMON_BY = agents_daemon
 
 pytestmark = pytest.mark.needs("user-namespaces")
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with agents_daemon(tmp_path_factory.mktemp("daemon")) as made:
-        yield made
 
 
 def test_commits_are_the_persons_and_nothing_else_of_gits_settings_is_there(home: AgentHome) -> None:

@@ -9,23 +9,17 @@ import os
 import pwd
 import signal
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kit.agents import AgentHome, agents_daemon
-from kit.live_daemon import PATIENCE, LiveDaemon, command
+from kit.live_daemon import PATIENCE, command
 from kit.waiting import poll_until
 
+DAEMON_BY = agents_daemon
+
 pytestmark = pytest.mark.needs("user-namespaces")
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[LiveDaemon]:
-    with tempfile.TemporaryDirectory(prefix="lw-agents-") as folder, agents_daemon(Path(folder)) as made:
-        yield made
 
 
 def ended(home: AgentHome, *argv: str, **env: str | None) -> tuple[int, str]:

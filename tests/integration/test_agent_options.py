@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,18 +15,15 @@ from kit import model_api
 from kit.agents import ASK, AgentHome, agents_daemon, approvals
 from kit.live_daemon import PATIENCE, LiveDaemon, command
 
+DAEMON_BY = agents_daemon
+CONFIGURATION = """\
+[profiles.big]
+base = "agent"
+limits = { processes = 40 }
+variables = { OF_THE_PROFILE = "1" }
+"""
+
 pytestmark = pytest.mark.needs("user-namespaces")
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
-    config = folder / "c.toml"
-    config.write_text('[profiles.big]\nbase = "agent"\nlimits = { processes = 40 }\n'
-                      'variables = { OF_THE_PROFILE = "1" }\n')
-    config.chmod(0o600)
-    with agents_daemon(folder, "--config", str(config)) as made:
-        yield made
 
 
 def test_a_profile_based_on_agent_has_a_home_and_hidden_names(home: AgentHome) -> None:

@@ -21,6 +21,8 @@ from kit.agents import AgentHome, agents_daemon
 from kit.live_daemon import LiveDaemon
 from kit.model_api import Call
 
+DAEMON_BY = agents_daemon
+
 pytestmark = [pytest.mark.needs("user-namespaces", "usr-curl"), pytest.mark.timeout(300)]
 
 TEST = "import calculation\nassert calculation.double(21) == 42\nprint('the test has passed')\n"
@@ -128,12 +130,6 @@ AGENTS = {
         {**OPENAI, "OPENAI_BASE_URL": "{url}/v1", "OPENAI_MODEL": "m"}, "Bearer sk-none", ".qwen",
         on_terminal=["--auth-type", "openai"], prompt="Type your message"),
 }
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with agents_daemon(tmp_path_factory.mktemp("daemon")) as made:
-        yield made
 
 
 @pytest.fixture

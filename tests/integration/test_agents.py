@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,8 @@ import leeward
 from kit.agents import AgentHome, agents_daemon
 from kit.live_daemon import PATIENCE, LiveDaemon, command, descendants
 from kit.waiting import poll_until
+
+DAEMON_BY = agents_daemon
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -29,12 +30,6 @@ WAITING = "echo ready; read word; exit ${word:-0}"
 
 #: Tells when it has the terminal; one process, as a shell that waits for its child to exec (vfork) isn't stopped.
 IN_FRONT = """sh -c 'echo "be""gun"; exec sleep 1000'"""
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with agents_daemon(tmp_path_factory.mktemp("daemon")) as made:
-        yield made
 
 
 def started(home: AgentHome, *argv: str, **env: str) -> subprocess.Popen[str]:

@@ -13,13 +13,8 @@ from kit.live_daemon import PATIENCE, LiveDaemon
 from kit.waiting import poll_until
 from leeward.spec.outcome import Outcome
 
+DAEMON, REACTORS = ("--pool-size", "3"), reactors.WAYS
 SLOW = "import asyncio\nasync def slow(value, seconds=0.01):\n    await asyncio.sleep(seconds)\n    return value\n"
-
-
-@pytest.fixture(scope="module", params=reactors.WAYS)
-def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "3", *reactors.OPTIONS[request.param]) as made:
-        yield made
 
 
 @pytest.fixture

@@ -26,11 +26,7 @@ from leeward.errors import DaemonError, RequestRejected, SandboxOver, SessionOve
 from leeward.spec.outcome import Limit, Outcome
 from leeward.wire.job_frames import NOTHING_FRAME
 
-
-@pytest.fixture(scope="module", params=reactors.WAYS)
-def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4", *reactors.OPTIONS[request.param]) as made:
-        yield made
+DAEMON, REACTORS = ("--pool-size", "4"), reactors.WAYS
 
 
 @pytest.fixture

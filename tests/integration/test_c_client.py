@@ -18,7 +18,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,17 +37,13 @@ from leeward.spec.outcome import Outcome, Result
 from leeward.wire.answers import encode_ok, encode_result
 from leeward.wire.frames import FrameReader, decode, encode
 
+#: The bytes are the same by socket and by ring, their pieces and when they come are not.
+DAEMON, REACTORS = ("--pool-size", "2"), reactors.WAYS
+
 pytestmark = pytest.mark.needs("compiler")
 
 CHECKS = ROOT / "tests" / "native" / "client_checks.c"
 AWAY, NO_ANSWER, BAD_REPLY, REFUSED, BUSY, SHUTTING_DOWN = -3, -4, -5, -16, -17, -19
-
-
-@pytest.fixture(scope="module", params=reactors.WAYS)
-def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
-    """By socket and by ring: the bytes are the same, their pieces and when they come are not."""
-    with LiveDaemon(tmp_path_factory.mktemp("c"), "--pool-size", "2", *reactors.OPTIONS[request.param]) as daemon:
-        yield daemon
 
 
 def one(program: Path, path: Path | str, *more: str) -> tuple[int, str]:

@@ -7,7 +7,6 @@ under ASan and UBSan. Hostile daemons are those of tests/fuzz.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,11 @@ from kit.c_client import checked
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
 
+DAEMON, REACTORS = ("--pool-size", "2"), reactors.WAYS
+
 pytestmark = [pytest.mark.needs("compiler"), pytest.mark.needs("user-namespaces")]
 
 CHECKS = ROOT / "tests" / "native" / "sandbox_checks.c"
-
-
-@pytest.fixture(scope="module", params=reactors.WAYS)
-def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("c-sandboxes"), "--pool-size", "2",
-                    *reactors.OPTIONS[request.param]) as daemon:
-        yield daemon
 
 
 @pytest.mark.parametrize("what", ["good", "nonsense"])

@@ -30,6 +30,7 @@ from typing import Any
 import pytest
 
 from kit import features
+from kit.drivers import DRIVERS
 from kit.unclosed import close_garbage
 from kit.waiting import poll_until
 from leeward._native import spawn
@@ -60,12 +61,6 @@ OVERSHOOT = 1 + 0.25 * features.SLOWER
 
 #: Seconds that a look may be late, and how often a job is run on a machine where it is later.
 LATE_S, TRIES = TICK_S, 10
-
-DRIVERS = [
-    pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),
-    pytest.param("v1", marks=pytest.mark.needs("cgroup-v1-controllers", "root")),
-    pytest.param("none"),
-]
 
 slots = itertools.count(int(time.monotonic() * 1000) % 1_000_000)
 

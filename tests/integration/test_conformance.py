@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kit.c_client import File, Options, options_of
 from kit.fake_daemon import Rogue
 from kit.features import ROOT
 from kit.skip_policy import require
@@ -89,12 +90,6 @@ def by_python(path: str, asked: dict[str, Any]) -> Seen:
 # --- the C client ------------------------------------------------------------------
 
 
-class File(ctypes.Structure):
-    """leeward_file."""
-
-    _fields_ = (("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
 class Denied(ctypes.Structure):
     """leeward_denied."""
 
@@ -105,23 +100,6 @@ class LeftOut(ctypes.Structure):
     """leeward_left_out."""
 
     _fields_ = (("name", ctypes.c_char_p), ("reason", ctypes.c_char_p))
-
-
-class Options(ctypes.Structure):
-    """leeward_options."""
-
-    _fields_ = (
-        ("size", ctypes.c_size_t), ("timeout", ctypes.c_double), ("memory", ctypes.c_uint64),
-        ("output", ctypes.c_uint64), ("processes", ctypes.c_uint64), ("name", ctypes.c_char_p),
-        ("module", ctypes.c_char_p), ("arguments", ctypes.POINTER(ctypes.c_char_p)),
-        ("argument_count", ctypes.c_size_t), ("environment", ctypes.POINTER(ctypes.c_char_p)),
-        ("environment_count", ctypes.c_size_t),
-        ("files", ctypes.POINTER(File)), ("file_count", ctypes.c_size_t), ("collect", ctypes.POINTER(ctypes.c_char_p)),
-        ("collect_count", ctypes.c_size_t), ("stdin_data", ctypes.c_char_p), ("stdin_length", ctypes.c_size_t),
-        ("deadline", ctypes.c_double), ("idempotent", ctypes.c_int32), ("no_retry", ctypes.c_int32),
-        ("label", ctypes.c_char_p), ("no_retry_busy", ctypes.c_int32), ("display", ctypes.c_int32),
-        ("overflow", ctypes.c_int32),
-    )
 
 
 class CResult(ctypes.Structure):
@@ -166,27 +144,10 @@ def c_shown(result: CResult) -> Seen:
     }
 
 
-def c_options(asked: dict[str, Any], keep: list[Any]) -> Options:
-    """Options for *asked*; what they point to stays in *keep*."""
-    def strings(*texts: str) -> Any:
-        return (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
-
-    env, stdin = asked.get("env", {}), bytes.fromhex(asked.get("stdin", ""))
-    contents = [ctypes.create_string_buffer(bytes.fromhex(data)) for data in asked.get("files", {}).values()]
-    files = (File * len(contents))(*(
-        File(name.encode(), ctypes.cast(data, ctypes.c_void_p), len(data) - 1)  # without the NUL of ctypes
-        for name, data in zip(asked.get("files", {}), contents, strict=True)))
-    keep += [contents, files]
-    return Options(
-        size=ctypes.sizeof(Options), timeout=asked.get("timeout", 0), memory=asked.get("memory", 0),
-        output=asked.get("output", 0), processes=asked.get("processes", 0),
-        name=asked["name"].encode() if "name" in asked else None,
-        module=asked["module"].encode() if "module" in asked else None,
-        arguments=strings(*asked.get("args", ())), argument_count=len(asked.get("args", ())),
-        environment=strings(*(f"{key}={value}" for key, value in env.items())), environment_count=len(env),
-        files=files, file_count=len(files), collect=strings(*asked.get("collect", ())),
-        collect_count=len(asked.get("collect", ())), stdin_data=stdin, stdin_length=len(stdin), deadline=DEADLINE_S,
-        no_retry=1)
+def c_options(asked: dict[str, Any]) -> Options:
+    files = {name: bytes.fromhex(data) for name, data in asked.get("files", {}).items()}
+    return options_of({**asked, "files": files, "stdin": bytes.fromhex(asked.get("stdin", ""))},
+                      size=ctypes.sizeof(Options), deadline=DEADLINE_S, no_retry=1)
 
 
 @pytest.fixture(scope="module")
@@ -199,8 +160,7 @@ def by_c(c_build: Path) -> Asker:
     library.leeward_last_error_retry_after.restype = ctypes.c_double
 
     def run(path: str, asked: dict[str, Any]) -> Seen:
-        keep: list[Any] = []
-        options = c_options(asked, keep)
+        options = c_options(asked)
         code = content(asked["code"]) if "code" in asked else None
         handle = ctypes.c_void_p(library.leeward_connect(path.encode()))
         assert handle

@@ -46,7 +46,7 @@ STUCK_S = 300
 #: What a job's environment says as well.
 AS_INSIDE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
 #: Its profile has sockets of loopback, as a process outside has.
-PROFILE = "[profiles.servers]\nloopback = true\n"
+CONFIGURATION = "pool_size = 1\n[profiles.servers]\nloopback = true\n"
 OPTIONS = ("--profile", "servers", "--memory", "2G", "--processes", "256")
 #: Root's rights would pass tests that nobody else's pass. Another user doesn't reach each interpreter.
 NO_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if 0 == os.geteuid() else ()
@@ -170,16 +170,6 @@ def compared(module: str, daemon: LiveDaemon, python: Sequence[str], report: Pat
         for name in found.unsteady:
             del found.bugs[name]
     return found
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
-    config = folder / "c.toml"
-    config.write_text(f"pool_size = 1\n{PROFILE}")
-    config.chmod(0o600)
-    with LiveDaemon(folder, "--config", str(config)) as made:
-        yield made
 
 
 def cases(module: str, python: Sequence[str]) -> list[str]:

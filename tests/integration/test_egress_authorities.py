@@ -17,6 +17,8 @@ from kit.egress_secrets import Mirrors, live_sealed, mirrors
 from kit.live_daemon import LiveDaemon
 from kit.skip_policy import require
 
+SERVERS = mirrors
+
 pytestmark = pytest.mark.needs("user-namespaces")
 
 CONFIG = """\
@@ -49,12 +51,6 @@ JAVA = """\
 import java.net.*;
 public class A { public static void main(String[] a) throws Exception { URI.create(a[0]).toURL().openStream(); } }
 """
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Mirrors]:
-    with mirrors() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

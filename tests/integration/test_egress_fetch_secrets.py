@@ -15,6 +15,7 @@ from kit.egress_secrets import NAME, VALUE, Mirrors, live_sealed, mirrors
 from kit.live_daemon import LiveDaemon
 from leeward.daemon.worker.idmaps import STRIDE, WORKER_UID_BASE
 
+SERVERS = mirrors
 CONFIG = """\
 pool_size = 1
 [egress.web]
@@ -30,12 +31,6 @@ authorities = "{authorities}"
 allow = ["*.example.org:{tls}"]
 addresses = ["127.0.0.1/32"]
 """
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Mirrors]:
-    with mirrors() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

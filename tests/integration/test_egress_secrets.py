@@ -15,6 +15,7 @@ from kit.egress_secrets import NAME, VALUE, Mirrors, mirrors, policy, sealed
 from kit.packages import shown_folder
 from kit.skip_policy import require
 
+SERVERS = mirrors
 GET = """
     import os, sys, urllib.request, urllib.error
     asked = urllib.request.Request(sys.argv[1], headers={"Authorization": "Bearer " + os.environ["API_KEY"]})
@@ -40,12 +41,6 @@ NODE = """node -e 'fetch(process.env.URL, {headers: {Authorization: "Bearer " + 
 PLACEHOLDER = "leeward-[0-9a-f]{32}"
 
 CURL = 'curl -sS -H "Authorization: Bearer $API_KEY" "$URL"'
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Mirrors]:
-    with mirrors() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

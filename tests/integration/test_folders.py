@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,7 @@ from kit.live_daemon import LiveDaemon, descendants, held
 from kit.waiting import poll_until
 from leeward.client.connection import BlockingConnection
 
-
-# No third one without the fast path: none of this takes it.
-@pytest.fixture(scope="module", params=reactors.WAYS)
-def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4", *reactors.OPTIONS[request.param]) as made:
-        yield made
+DAEMON, REACTORS = ("--pool-size", "4"), reactors.WAYS
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import runpy
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,13 +21,7 @@ from kit.sessions import Wire
 from leeward.spec.outcome import Limit, Outcome, Result
 from leeward.wire import function_frames
 
-
-# No third one without the fast path: none of this takes it.
-@pytest.fixture(scope="module", params=reactors.WAYS)
-def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("functions"), "--pool-size", "3",
-                    *reactors.OPTIONS[request.param]) as made:
-        yield made
+DAEMON, REACTORS = ("--pool-size", "3"), reactors.WAYS
 
 
 class Odd(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from kit.waiting import poll_until
 from leeward import Cancelled, Client, SessionOver
 from leeward.spec.outcome import Outcome
 from leeward.wire.frames import FrameReader, decode, encode
+
+DAEMON, REACTORS = ("--pool-size", "2"), reactors.WAYS
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -56,13 +58,6 @@ def until_named(name: str) -> None:
         return False
 
     poll_until(there, "a thread's name")
-
-
-@pytest.fixture(scope="module", params=reactors.WAYS)
-def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("interrupts"), "--pool-size", "2",
-                    *reactors.OPTIONS[request.param]) as daemon:
-        yield daemon
 
 
 Screen = Callable[[str], OperatorTerminal]

@@ -6,7 +6,6 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,11 +17,7 @@ from kit.stalling import standing_still
 from kit.waiting import poll_until
 from leeward.spec.outcome import Outcome
 
-
-@pytest.fixture(scope="module", params=reactors.WAYS)
-def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4", *reactors.OPTIONS[request.param]) as made:
-        yield made
+DAEMON, REACTORS = ("--pool-size", "4"), reactors.WAYS
 
 
 def test_a_branch_has_the_state_and_then_its_own(box: leeward.Sandbox) -> None:

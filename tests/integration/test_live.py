@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from kit.box import MISSING, Box
+from kit.drivers import DRIVERS
 from kit.live import Live, Ran, opened
 from kit.locks import LOCKS
 from kit.skip_policy import require
@@ -36,13 +37,6 @@ from leeward.spec.outcome import Outcome
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
-
-#: Every cgroup driver; each is tested where this machine can have it.
-DRIVERS = [
-    pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),
-    pytest.param("v1", marks=pytest.mark.needs("cgroup-v1-controllers", "root")),
-    pytest.param("none"),
-]
 
 
 @pytest.fixture(scope="module", params=DRIVERS)

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,12 +20,7 @@ from kit.waiting import poll_until
 from leeward.spec.outcome import Limit, Outcome
 
 WORKERS = 4
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", str(WORKERS)) as made:
-        yield made
+DAEMON = ("--pool-size", str(WORKERS))
 
 
 def test_files_stay_and_processes_see_each_other(box: leeward.Sandbox) -> None:

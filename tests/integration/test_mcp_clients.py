@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import pytest
 from kit import agent_programs, model_api
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon, command, environment
+
+DAEMON = ("--pool-size", "1")
 
 pytestmark = pytest.mark.needs("extra-mcp")
 
@@ -37,12 +39,6 @@ ASKED: dict[str, tuple[list[str], dict[str, str]]] = {
     "gemini": (["--yolo", "--skip-trust", "-m", "gemini-2.5-flash", "-p", "go"],
                {"GEMINI_API_KEY": "AIza-none", "GOOGLE_GEMINI_BASE_URL": "{url}"}),
 }
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "1") as made:
-        yield made
 
 
 def runs(name: str, home: Path, arguments: list[str], socket: Path | None = None, **more: str) -> str:

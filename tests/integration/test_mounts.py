@@ -6,7 +6,7 @@ import ctypes
 import os
 import subprocess
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -36,6 +36,12 @@ READ_ONLY = {"ro", "nosuid", "nodev"}
 DEVICE = {"ro", "nosuid", "noexec"}
 PROC = {"nosuid", "nodev", "noexec"}
 SCRATCH = {"rw", "nosuid", "nodev"}
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    with Box() as made:
+        yield made
 
 
 @dataclass(frozen=True)
@@ -79,14 +85,13 @@ def intended(box: Box) -> list[tuple[str, frozenset[str]]]:
             own[0], *own]  # the first lies on the whole that they are parts of
 
 
-def test_the_mount_table_is_the_list() -> None:
+def test_the_mount_table_is_the_list(box: Box) -> None:
     """
     Root, binds, a dead /proc with the job's own upon it and files upon that, the worker's terminals, a tmpfs with three
     folders of it: nothing else.
     """
-    with Box() as box:
-        seen = table(within(box, 'tell(open("/proc/self/mountinfo").read())'))
-        wanted = intended(box)
+    seen = table(within(box, 'tell(open("/proc/self/mountinfo").read())'))
+    wanted = intended(box)
 
     below = {mount.target for mount in seen} - {target for target, _ in wanted}
     # A mount of the host's below a bind comes with it, as read-only as the bind.
@@ -99,10 +104,9 @@ def test_the_mount_table_is_the_list() -> None:
         f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "pts", "pts/ptmx")}
 
 
-def test_mounts_of_a_job_are_at_their_places() -> None:
+def test_mounts_of_a_job_are_at_their_places(box: Box) -> None:
     """Binds show a path of the host at the same path; the rest are new filesystems, bounded in size."""
-    with Box() as box:
-        seen = table(within(box, 'tell(open("/proc/self/mountinfo").read())'))
+    seen = table(within(box, 'tell(open("/proc/self/mountinfo").read())'))
 
     kinds = {mount.target: mount for mount in seen}
     assert "tmpfs" == kinds["/"].kind
@@ -118,14 +122,13 @@ def test_mounts_of_a_job_are_at_their_places() -> None:
 
 
 @pytest.mark.needs("root")
-def test_the_host_sees_the_same_table() -> None:
+def test_the_host_sees_the_same_table(box: Box) -> None:
     """The table that the job reads is the one that the kernel shows from outside, of init and job alike."""
-    with Box() as box:
-        inside = within(box, 'tell(open("/proc/self/mountinfo").read())')
-        with running(box) as family:
-            outside = [Path(f"/proc/{pid}/mountinfo").read_text() for pid in (family.init, family.job)]
-            keeper = Path(f"/proc/{family.keeper}/mountinfo").read_text()
-            nobodys = os.listdir(f"/proc/{family.keeper}/root/proc")
+    inside = within(box, 'tell(open("/proc/self/mountinfo").read())')
+    with running(box) as family:
+        outside = [Path(f"/proc/{pid}/mountinfo").read_text() for pid in (family.init, family.job)]
+        keeper = Path(f"/proc/{family.keeper}/mountinfo").read_text()
+        nobodys = os.listdir(f"/proc/{family.keeper}/root/proc")
 
     wanted = [(mount.target, mount.kind, mount.options) for mount in table(inside)]
     for text in outside:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ ALL = {"cgroup", "ipc", "mnt", "net", "pid", "user", "uts"}
 
 #: What the keeper keeps for all jobs of its worker.
 KEPT = {"user", "net"}
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    with Box() as made:
+        yield made
 
 
 def test_a_job_shares_no_namespace_with_the_daemon() -> None:
@@ -50,14 +57,13 @@ def test_a_job_shares_no_namespace_with_the_daemon() -> None:
 
 
 @pytest.mark.needs("root", "unreduced")
-def test_successive_jobs_of_a_worker_share_the_keepers_namespaces() -> None:
+def test_successive_jobs_of_a_worker_share_the_keepers_namespaces(box: Box) -> None:
     """User and network namespace are the worker's; every other namespace is made for each job."""
-    with Box() as box:
-        seen = []
-        for _ in range(2):
-            with running(box) as family:
-                seen.append(spaces(family.job))
-                keeper, zygote = spaces(family.keeper), spaces(family.zygote)
+    seen = []
+    for _ in range(2):
+        with running(box) as family:
+            seen.append(spaces(family.job))
+            keeper, zygote = spaces(family.keeper), spaces(family.zygote)
 
     assert {name for name in ALL if seen[0][name] == seen[1][name]} == KEPT
     assert {name for name in ALL if seen[0][name] == keeper[name]} == KEPT
@@ -66,9 +72,9 @@ def test_successive_jobs_of_a_worker_share_the_keepers_namespaces() -> None:
     assert {name for name in ALL if mine[name] == zygote[name]} == ALL - {"mnt", "net"}  # backstage
 
 
-def test_pids_inside_are_init_and_job() -> None:
+def test_pids_inside_are_init_and_job(box: Box) -> None:
     """pid 1 is the init, pid 2 the job; the keeper is in the host's pid namespace."""
-    with Box() as box, running(box) as family:
+    with running(box) as family:
         # The last column is the innermost namespace's.
         assert [str(family.init), "1"] == status(family.init)["NSpid"].split()[-2:]
         assert [str(family.job), "2"] == status(family.job)["NSpid"].split()[-2:]
@@ -78,10 +84,9 @@ def test_pids_inside_are_init_and_job() -> None:
         assert str(family.zygote) == status(family.keeper)["PPid"]
 
 
-def test_no_thread_remembers_a_number_of_the_host() -> None:
+def test_no_thread_remembers_a_number_of_the_host(box: Box) -> None:
     """The main thread's id is noted when it starts, in the zygote."""
-    with Box() as box:
-        got = within(box, "import threading\ntell([threading.main_thread().native_id, threading.get_native_id()])")
+    got = within(box, "import threading\ntell([threading.main_thread().native_id, threading.get_native_id()])")
 
     assert [2, 2] == got
 
@@ -109,9 +114,9 @@ def test_host_ids_of_a_worker() -> None:
         assert [{str(os.geteuid()), str(os.getegid())}] * 2 == seen
 
 
-def test_id_maps_are_one_user_and_one_group() -> None:
+def test_id_maps_are_one_user_and_one_group(box: Box) -> None:
     """As the host reads them: 1000 inside, one id long, setgroups denied."""
-    with Box() as box, running(box) as family:
+    with running(box) as family:
         for pid in (family.keeper, family.init, family.job):
             shown = status(pid)
             for name, column in (("uid_map", "Uid"), ("gid_map", "Gid")):
@@ -119,10 +124,9 @@ def test_id_maps_are_one_user_and_one_group() -> None:
             assert "deny\n" == Path(f"/proc/{pid}/setgroups").read_text()
 
 
-def test_inside_it_is_user_1000_in_no_other_group() -> None:
+def test_inside_it_is_user_1000_in_no_other_group(box: Box) -> None:
     """Real, effective, saved and filesystem ids alike; groups that stayed with it have no name there."""
-    with Box() as box:
-        got = within(box, 'tell([status("Uid"), status("Gid"), os.getgroups(), os.uname().nodename])')
+    got = within(box, 'tell([status("Uid"), status("Gid"), os.getgroups(), os.uname().nodename])')
 
     uid, gid, groups, name = got
     assert ["1000"] * 4 == uid.split() == gid.split()

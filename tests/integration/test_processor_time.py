@@ -7,13 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from kit.box import Box
+from kit.drivers import DRIVERS
 from leeward.spec.outcome import Outcome
-
-DRIVERS = [
-    pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),
-    pytest.param("v1", marks=pytest.mark.needs("cgroup-v1-controllers", "root")),
-    pytest.param("none"),
-]
 
 BURN = "import os, time\nuntil = time.process_time() + 0.003\nwhile time.process_time() < until: pass\n"
 

@@ -19,19 +19,10 @@ from kit.waiting import poll_until
 from leeward.wire.file_answers import CHUNK
 from leeward_cli import copying
 
+DAEMON, REACTORS = ("--pool-size", "2"), reactors.WAYS
+CONFIGURATION = '[limits]\nfiles = "600M"\n'
 MIB = 1 << 20
 LARGE = 256 * MIB
-
-
-# No third one without the fast path: none of this takes it.
-@pytest.fixture(scope="module", params=reactors.WAYS)
-def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
-    config = folder / "config.toml"
-    config.write_text('[limits]\nfiles = "600M"\n')
-    config.chmod(0o600)
-    with LiveDaemon(folder, "--pool-size", "2", "--config", str(config), *reactors.OPTIONS[request.param]) as made:
-        yield made
 
 
 @pytest.fixture

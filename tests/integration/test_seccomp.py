@@ -13,7 +13,6 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,14 +27,6 @@ from leeward.isolation.seccomp.filters import init_program
 from leeward.isolation.seccomp.rules import ALLOW, NOTIFY
 
 pytestmark = pytest.mark.needs("seccomp-notify")
-
-
-@pytest.fixture
-def supervisor() -> Iterator[Supervisor]:
-    """A supervisor for one test."""
-    made = Supervisor()
-    yield made
-    made.close()
 
 
 def run(code: str, supervisor: Supervisor) -> tuple[object, dict[str, int]]:

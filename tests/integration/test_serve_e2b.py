@@ -24,7 +24,7 @@ from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("extra-serve")
 
-CONFIG = """\
+CONFIGURATION = """\
 pool_size = 2
 pool_workers = 24
 [profiles.e2b]
@@ -33,15 +33,6 @@ home = "/home/user"
 terminal = true
 max = 20
 """
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("daemon")
-    (folder / "c.toml").write_text(CONFIG)
-    (folder / "c.toml").chmod(0o600)
-    with LiveDaemon(folder, "--config", str(folder / "c.toml")) as daemon:
-        yield daemon
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,13 @@ import pytest
 
 import leeward
 from kit.features import ROOT
-from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.live_daemon import PATIENCE
 from kit.served import Served, client_python
 from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("extra-serve")
 
-CONFIG = """\
+CONFIGURATION = """\
 pool_size = 1
 pool_workers = 24
 [profiles.e2b]
@@ -90,15 +90,6 @@ while True:
     file.write(b"\x88\x00")
     sock.close()
 """
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("daemon")
-    (folder / "c.toml").write_text(CONFIG)
-    (folder / "c.toml").chmod(0o600)
-    with LiveDaemon(folder, "--config", str(folder / "c.toml")) as daemon:
-        yield daemon
 
 
 @pytest.fixture(scope="module")

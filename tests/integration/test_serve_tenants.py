@@ -13,23 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import leeward
-from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.live_daemon import PATIENCE
 from kit.served import Served, end_sandboxes
 from kit.waiting import poll_until
 from leeward.apps.serve.tokens import TenantQuota, TokenFile
 
 pytestmark = pytest.mark.needs("extra-serve")
 
-CONFIG = "pool_size = 2\npool_workers = 16\n[profiles.boxes]\nbase = 'workdir'\nmax = 12\n"
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("daemon")
-    (folder / "c.toml").write_text(CONFIG)
-    (folder / "c.toml").chmod(0o600)
-    with LiveDaemon(folder, "--config", str(folder / "c.toml")) as made:
-        yield made
+CONFIGURATION = "pool_size = 2\npool_workers = 16\n[profiles.boxes]\nbase = 'workdir'\nmax = 12\n"
 
 
 @pytest.fixture(scope="module")

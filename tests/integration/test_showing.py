@@ -18,12 +18,7 @@ from kit.live_daemon import LiveDaemon
 from leeward import LeftOutReason, Limit, Outcome
 from leeward.wire import bundles
 
-
-# No third one without the fast path: none of this takes it.
-@pytest.fixture(scope="module", params=reactors.WAYS)
-def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("showing"), "--pool-size", "3", *reactors.OPTIONS[request.param]) as made:
-        yield made
+DAEMON, REACTORS = ("--pool-size", "3"), reactors.WAYS
 
 
 @pytest.mark.smoke

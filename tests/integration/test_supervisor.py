@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,14 +27,6 @@ pytestmark = pytest.mark.needs("seccomp-notify")
 
 ROOT = Path(__file__).resolve().parents[2]
 MOUNT = f"call({NUMBER['mount']})"
-
-
-@pytest.fixture
-def supervisor() -> Iterator[Supervisor]:
-    """A supervisor for one test."""
-    made = Supervisor()
-    yield made
-    made.close()
 
 
 def ready(fd: int, seconds: float) -> bool:

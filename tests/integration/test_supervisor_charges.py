@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,6 @@ pytestmark = pytest.mark.needs("seccomp-notify")
 #: A shared mapping without a file, of so many bytes, where the filter asks the supervisor.
 UNCOUNTED = filters.program(memory_counted=False, affinity_fixed=True, arch=os.uname().machine).insns
 MAPPED = f"call({NUMBER['mmap']}, 0, {{}}, 3, 0x21, -1, 0)"
-
-
-@pytest.fixture
-def supervisor() -> Iterator[Supervisor]:
-    made = Supervisor()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("shares", [False, True])

@@ -11,7 +11,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -41,13 +40,6 @@ REAL = """
 def real():
     return [line.split()[1:] for line in open("/proc/self/status") if line.startswith(("Uid:", "Gid:"))]
 """
-
-
-@pytest.fixture
-def supervisor() -> Iterator[Supervisor]:
-    made = Supervisor()
-    yield made
-    made.close()
 
 
 def told(supervisor: Supervisor, code: str, program: bytes = ROOT) -> Any:

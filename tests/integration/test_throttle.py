@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import select
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,18 +13,11 @@ from kit.guests import WireClient
 from kit.live_daemon import PATIENCE, LiveDaemon
 from leeward.client.aio_connection import AsyncConnection
 
+DAEMON = ("--pool-size", "3")
+CONFIGURATION = "connection_requests = 40\nconnection_sessions = 1\nqueue_size = 8\nmax_sessions = 2\n"
+
 #: Jobs that the daemon below runs and has waiting.
 ROOM = 3 + 8
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp("throttle")
-    config = folder / "c.toml"
-    config.write_text("connection_requests = 40\nconnection_sessions = 1\nqueue_size = 8\nmax_sessions = 2\n")
-    config.chmod(0o600)
-    with LiveDaemon(folder, "--pool-size", "3", "--config", str(config)) as daemon:
-        yield daemon
 
 
 @pytest.mark.smoke

@@ -21,14 +21,8 @@ from kit import reactors
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from leeward.wire.frames import FrameReader, decode, encode
 
+DAEMON, REACTORS = ("--pool-size", "2"), [reactors.REFERENCE, *reactors.WAYS]
 TRANSPORTS = [reactors.REFERENCE, *reactors.WAYS]
-
-
-@pytest.fixture(params=TRANSPORTS, scope="module")
-def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp(request.param)
-    with LiveDaemon(folder, "--pool-size", "2", *reactors.OPTIONS[request.param]) as daemon:
-        yield daemon
 
 
 def test_status_tells_which(daemon: LiveDaemon, request: pytest.FixtureRequest) -> None:

@@ -12,8 +12,9 @@ import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,52 @@ def c_inside(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     subprocess.run(["gcc", "-shared", "-fPIC", "-std=c11", "-D_GNU_SOURCE", '-DLEEWARD_LIBRARY_VERSION="test"', "-O1",
                     "-o", made, *SOURCES], check=True)
     return ctypes.CDLL(str(made))
+
+
+class File(ctypes.Structure):
+    """leeward_file."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class Options(ctypes.Structure):
+    """leeward_options."""
+
+    kept: object  # what it points to
+    _fields_ = (
+        ("size", ctypes.c_size_t), ("timeout", ctypes.c_double), ("memory", ctypes.c_uint64),
+        ("output", ctypes.c_uint64), ("processes", ctypes.c_uint64), ("name", ctypes.c_char_p),
+        ("module", ctypes.c_char_p), ("arguments", ctypes.POINTER(ctypes.c_char_p)),
+        ("argument_count", ctypes.c_size_t), ("environment", ctypes.POINTER(ctypes.c_char_p)),
+        ("environment_count", ctypes.c_size_t), ("files", ctypes.POINTER(File)), ("file_count", ctypes.c_size_t),
+        ("collect", ctypes.POINTER(ctypes.c_char_p)), ("collect_count", ctypes.c_size_t),
+        ("stdin_data", ctypes.c_char_p), ("stdin_length", ctypes.c_size_t), ("deadline", ctypes.c_double),
+        ("idempotent", ctypes.c_int32), ("no_retry", ctypes.c_int32), ("label", ctypes.c_char_p),
+        ("no_retry_busy", ctypes.c_int32), ("display", ctypes.c_int32),
+        ("overflow", ctypes.c_int32), ("descriptors", ctypes.c_uint64), ("wall", ctypes.c_double),
+        ("cpu_time", ctypes.c_double),
+    )
+
+
+def options_of(asked: Mapping[str, Any], **more: Any) -> Options:
+    """The options of a job for what the client in Python is *asked*; they keep what they point to."""
+    def strings(texts: Iterable[str]) -> Any:
+        given = [text.encode() for text in texts]
+        return (ctypes.c_char_p * len(given))(*given)
+
+    args, env, collect = asked.get("args", ()), asked.get("env", {}), asked.get("collect", ())
+    files, stdin = asked.get("files", {}), asked.get("stdin")
+    made = Options(
+        **{name: asked[name] for name in ("timeout", "memory", "output", "processes", "descriptors", "wall", "cpu_time")
+           if name in asked},
+        **{name: asked[name].encode() for name in ("name", "module", "label") if name in asked},
+        arguments=strings(args), argument_count=len(args), collect=strings(collect), collect_count=len(collect),
+        environment=strings(f"{key}={value}" for key, value in env.items()), environment_count=len(env),
+        files=(File * len(files))(*(File(key.encode(), ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p), len(value))
+                                    for key, value in files.items())),
+        file_count=len(files), stdin_data=stdin, stdin_length=len(stdin or b""), **more)
+    made.kept = files
+    return made
 
 
 LANGUAGE = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")

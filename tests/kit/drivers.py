@@ -11,8 +11,17 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from leeward.isolation.cgroup.entry import Driver, Entry, Leaf, Sockets, Usage, WorkerGroup, no_sockets
 from leeward.spec.limits import Limits
+
+#: Every driver of the product's; each is tested where this machine can have it.
+DRIVERS = [
+    pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),
+    pytest.param("v1", marks=pytest.mark.needs("cgroup-v1-controllers", "root")),
+    pytest.param("none"),
+]
 
 
 class UnlimitedLeaf(Leaf):

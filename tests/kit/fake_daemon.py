@@ -11,19 +11,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
+from kit.no_pool import NoPool
 from leeward.daemon.config import Config
 from leeward.daemon.loop.fast_path import ReplyAddress
-from leeward.daemon.loop.reactor import READ, JobStart, Reactor
+from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.pool.pool import Ticket
-from leeward.daemon.pool.sessions import PoolSession, Seat
 from leeward.daemon.run.report import Report
 from leeward.daemon.serving.listener import Listener
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
-from leeward.errors import Busy, Refused
 from leeward.spec.job import Job
-from leeward.spec.limits import Limits
 from leeward.spec.outcome import Outcome, Result
+from leeward.wire.frames import FrameReader, decode
 
 #: Seconds after which a test that waits for another thread has failed.
 PATIENCE = 10.0
@@ -53,7 +52,7 @@ class HeldTicket(Ticket):
         return False  # it waits for a worker yet
 
 
-class FakeDaemon:
+class FakeDaemon(NoPool):
     """
     The real server on a real socket, in a thread; *answer* stands for the pool.
 
@@ -79,36 +78,7 @@ class FakeDaemon:
             done(report)
         return HeldTicket(self, job)
 
-    most_sessions = 0
-    most_jobs = 4
-    crowded = False
     status: Mapping[str, Any] = {"workers": {"total": 4}, "uptime": 1.5}  # nobody changes it
-
-    def refusal(self, user: int, connection: int, now: float) -> Busy | None:
-        return None
-
-    def shed(self, connection: int, count: int, now: float) -> None:
-        raise AssertionError("there is no fast path here")
-
-    @property
-    def ledger(self) -> FakeDaemon:
-        return self
-
-    admission = ledger
-
-    def connection_closed(self, connection: int) -> None:
-        pass
-
-    def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
-                     user: int, egress: Mapping[str, Any] | None = None) -> PoolSession:
-        raise Busy("there are no sessions here")
-
-    def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],
-                  drained: Callable[[], None], seconds: float) -> Seat:
-        raise Busy("there are no sandboxes here")
-
-    def job_started(self, job: Job, done: Callable[[Report], None], user: int, start: JobStart) -> HeldTicket:
-        raise AssertionError("there is no fast path here")
 
     def _serve(self) -> None:
         reactor = Reactor()
@@ -134,6 +104,17 @@ class FakeDaemon:
         self._end_write.close()
         self._thread.join(PATIENCE)
         self._end_read.close()
+
+
+def request_of(sock: socket.socket) -> dict[str, Any]:
+    """The next request on *sock*, for a script of a Rogue."""
+    reader = FrameReader()
+    while True:
+        data = sock.recv(1 << 16)
+        if not data:
+            raise ConnectionResetError
+        for payload in reader.feed(data):
+            return decode(payload)
 
 
 class Rogue:

@@ -11,6 +11,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,11 @@ import leeward
 from kit import egress, packages, reactors
 from kit.agents import AgentHome
 from kit.approvals import ServedApprovals
+from kit.configured import written
 from kit.live_daemon import LiveDaemon
+from kit.sandbox_stand import Stand
 from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.supervisor import Supervisor
 
 
 @pytest.fixture(params=reactors.ALL)
@@ -30,10 +34,23 @@ def reactor(request: pytest.FixtureRequest) -> Iterator[Reactor]:
     made.close()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What asks for the daemon of a file with REACTORS runs with each of these reactors."""
+    if "daemon" in metafunc.fixturenames and hasattr(metafunc.module, "REACTORS"):
+        metafunc.parametrize("daemon", metafunc.module.REACTORS, indirect=True, scope="module")
+
+
 @pytest.fixture(scope="module")
 def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    """A daemon for all tests of a file, with the options that the file has in DAEMON."""
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), *getattr(request.module, "DAEMON", ())) as made:
+    """
+    A daemon for all tests of a file, which says in DAEMON with which options, in CONFIGURATION by which text, in
+    REACTORS with which reactors, and in DAEMON_BY what starts it in place of LiveDaemon.
+    """
+    folder, module = tmp_path_factory.mktemp("daemon"), request.module
+    options = [*getattr(module, "DAEMON", ()), *(reactors.OPTIONS[request.param] if hasattr(module, "REACTORS") else ())]
+    if hasattr(module, "CONFIGURATION"):
+        options += ["--config", str(written(folder / "c.toml", module.CONFIGURATION))]
+    with getattr(module, "DAEMON_BY", LiveDaemon)(folder, *options) as made:
         yield made
 
 
@@ -45,9 +62,24 @@ def client(daemon: LiveDaemon) -> Iterator[leeward.Client]:
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[egress.Servers]:
-    """Servers on this host's loopback."""
-    with egress.servers() as made:
+def host(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Servers on this host's loopback: `egress.servers`, or what the file has in SERVERS."""
+    with getattr(request.module, "SERVERS", egress.servers)() as made:
+        yield made
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    """A supervisor for one test."""
+    made = Supervisor()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def stand() -> Iterator[Stand]:
+    """A daemon whose sandboxes are processes of the host's, for all tests of a file."""
+    with Stand() as made:
         yield made
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
+from kit.no_pool import NoPool
 from leeward.daemon.config import Config
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.pool.sessions import Seat
@@ -326,7 +327,7 @@ class _Waits:
             self._pool.waiting.remove(self)
 
 
-class HostPool:
+class HostPool(NoPool):
     """
     A pool that gives seats at once, or when the test lets it.
 
@@ -336,10 +337,6 @@ class HostPool:
         accounts: the number of leases that haven't ended.
     """
 
-    most_sessions = 0
-    most_jobs = 4
-    crowded = False
-
     def __init__(self, reactor: Reactor, most: int = 1000) -> None:
         self.reactor, self.most = reactor, most
         self.held = False
@@ -347,13 +344,6 @@ class HostPool:
         self.seats: set[Seat] = set()
         self.runners: list[HostRunner] = []
         self.accounts = 0
-
-    @property
-    def ledger(self) -> HostPool:
-        return self
-
-    def connection_closed(self, connection: int) -> None:
-        pass
 
     def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],
                   drained: Callable[[], None], seconds: float) -> Seat:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from types import ModuleType
 
 import pytest
 
-from kit.features import ROOT
+from kit.from_file import module_at
 
 SOURCE = '''\
 """
@@ -99,12 +98,7 @@ class Box:
 
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("blocking_client", ROOT / "packaging/blocking_client.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at("packaging/blocking_client.py")
 
 
 def test_a_blocking_module_is_made_from_one_for_asyncio(maker: ModuleType) -> None:

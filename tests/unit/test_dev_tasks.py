@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from kit.features import ROOT
+from kit.from_file import module_at
 
 #: Writes down how it was called; fails where a file of its name says so.
 STAND_IN = """#!/bin/sh
@@ -82,11 +82,7 @@ def test_another_hook_stays(tree: Path) -> None:
 @pytest.fixture
 def release(tree: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module, for a tree whose tasks are written down."""
-    spec = importlib.util.spec_from_file_location("release", ROOT / "packaging/release.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = module_at("packaging/release.py")
     monkeypatch.setattr(module, "ROOT", tree)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     program(tree / "dev")

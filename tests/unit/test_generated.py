@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from kit.features import ROOT
+from kit.from_file import module_at
 
 
 @pytest.fixture
 def generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module, for a tree with one file and one folder."""
-    spec = importlib.util.spec_from_file_location("generated", ROOT / "packaging/generated.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = module_at("packaging/generated.py")
     maker = ModuleType("maker")
     maker.text = lambda: "text\n"  # type: ignore[attr-defined]  # no module that mypy knows
     maker.texts = lambda: {"_shell": "#compdef x\nrest\n", "b.1": "page\n"}  # type: ignore[attr-defined]  # the same

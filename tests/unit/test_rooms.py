@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from types import ModuleType
-
 import pytest
 
 from kit.features import ROOT
+from kit.from_file import module_at
 
-
-def _drawing() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("draw_rooms", ROOT / "docs" / "draw_rooms.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-drawing = _drawing()
+drawing = module_at("docs/draw_rooms.py")
 
 
 @pytest.mark.parametrize("name", [name for name in drawing.rooms() if "leeward" != name])

@@ -50,7 +50,7 @@ def fork(client: int) -> None:
 #: Of each group of a keeper's jobs, version 1: a limit, and what is read at a job's end.
 GROUPS = {"memory": ("memory.limit_in_bytes", "268435456", "memory.max_usage_in_bytes", "memory.oom_control"),
           "pids": ("pids.max", "32", "pids.events"), "cpuacct": ("cpuacct.usage", "0", "cpuacct.usage")}
-#: As in floors.c: keepers, the first descriptor of a group's file, and the number of them that a job is written into.
+#: As in floor_jobs.c: keepers, the first descriptor of a group's file, and the number of them that a job is written into.
 KEEPERS, FIRST_FILE, JOINED = 8, 100, len(GROUPS)
 
 
@@ -73,7 +73,7 @@ def groups(number: int) -> tuple[list[str], list[str]]:
 
 
 def jobs(client: int) -> None:
-    """Run each message in a process as a job's, by lw_floor_jobs of floors.c, which alone returns there, with the code."""
+    """Run each message in a process as a job's, by lw_floor_jobs, which alone returns there, with the code."""
     import ctypes  # here, so that the interpreter of `fork` has as few modules as possible
 
     made, files = zip(*map(groups, range(KEEPERS)), strict=True)

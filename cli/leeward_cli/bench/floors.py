@@ -27,14 +27,14 @@ FOUR_HOPS, FORK, BARE_JOB, THROUGH = "four hops", "fork on request", "a bare job
 
 #: A ping-pong message, about as long as a request.
 _MESSAGE = b"x" * 128
-SOURCE = Path(__file__).with_name("floors.c")
+SOURCE, LIBRARY = (Path(__file__).with_name(name) for name in ("floors.c", "floor_jobs.c"))
 
 
 @contextlib.contextmanager
 def compiled() -> Iterator[str | None]:
     """
-    A context with the path of floors.c, compiled, for the bench alone, which as a library has .so behind it; None without
-    a compiler: then peers.py serves.
+    A context with the path of floors.c, compiled, for the bench alone, and with .so behind it floor_jobs.c; None without a
+    compiler: then peers.py serves.
     """
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if not compiler or shutil.which(compiler[0]) is None:
@@ -42,9 +42,9 @@ def compiled() -> Iterator[str | None]:
         return
     with tempfile.TemporaryDirectory(prefix="leeward-bench.") as folder:
         program = f"{folder}/floors"
-        made = [subprocess.run([*compiler, "-std=c11", "-O2", *more, str(SOURCE)], stdin=subprocess.DEVNULL,
-                               capture_output=True, check=False).returncode
-                for more in (("-o", program), ("-shared", "-fPIC", "-o", f"{program}.so"))]
+        made = [subprocess.run([*compiler, "-std=c11", "-O2", "-o", *more], stdin=subprocess.DEVNULL, capture_output=True,
+                               check=False).returncode
+                for more in ((program, str(SOURCE)), (f"{program}.so", "-shared", "-fPIC", str(LIBRARY)))]
         yield None if any(made) else program
 
 

@@ -22,8 +22,8 @@ from leeward._native.beneath import open_beneath, open_in_root
 from leeward.apps.images import packing, unpacking
 from leeward.apps.images.sources import FoundImage, Packed
 from leeward.apps.images.streams import BadImage, ImageBounds, Plain
-from leeward.base.whole_files import names_in, read_whole, write_whole
-from leeward.client.environments import is_held, remove_tree
+from leeward.base.whole_files import names_in, write_whole
+from leeward.client.environments import is_held, read_record, remove_record, remove_tree
 from leeward.errors import BadRequest, quoted
 from leeward.spec import images
 from leeward.spec.images import Image, LayerRecord
@@ -76,9 +76,11 @@ class Images:
         return images.read_image(written)
 
     def layer(self, digest: str) -> LayerRecord | None:
-        """The record of a layer; None if there is none, or it isn't finished."""
-        data = _read(images.layer_record_path(self.folder, digest))
-        return None if data is None else images.read_layer(data)
+        """The record of a layer; None if there is none, it isn't finished, or can't be read: an import makes it again."""
+        with contextlib.suppress(BadRequest):
+            data = _read(images.layer_record_path(self.folder, digest))
+            return None if data is None else images.read_layer(data)
+        return None
 
     def size_of(self, image: Image) -> int:
         """Bytes of the files in the layers of *image*, of which others may have some."""
@@ -135,10 +137,8 @@ class Images:
     def remove(self, name: str) -> None:
         """Remove *name*; BadRequest if there is none. Its layers stay until `prune`."""
         with self.locked():
-            try:
-                os.unlink(images.name_path(self.folder, name))
-            except FileNotFoundError:
-                raise BadRequest(f"there is no image {name!r}") from None
+            if not remove_record(images.name_path(self.folder, name)):
+                raise BadRequest(f"there is no image {name!r}")
 
     def prune(self) -> tuple[int, int, int]:
         """
@@ -158,7 +158,7 @@ class Images:
                     with contextlib.suppress(BadRequest):
                         wanted |= set(images.read_image(_read(path) or b"").layers)
                         continue
-                os.unlink(path)
+                remove_record(path)
             for part in _PARTS:  # what a killed process was writing: none has the lock
                 for path in glob(os.path.join(self.folder, part, ".*")):
                     remove_tree(path)
@@ -166,9 +166,8 @@ class Images:
                 if is_held(images.layer_record_path(self.folder, digest)):
                     busy += 1
                     continue
-                with contextlib.suppress(BadRequest):
-                    layer = self.layer(digest)
-                    size += layer.size if layer is not None else 0
+                layer = self.layer(digest)
+                size += layer.size if layer is not None else 0
                 self._discard(digest)
                 gone += 1
         return gone, size, busy
@@ -281,8 +280,7 @@ class Images:
             os.close(fd)
 
     def _discard(self, digest: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(images.layer_record_path(self.folder, digest))
+        remove_record(images.layer_record_path(self.folder, digest))
         remove_tree(images.layer_path(self.folder, digest))
 
     def _list(self, part: str) -> list[str]:
@@ -290,7 +288,7 @@ class Images:
 
 
 def _read(path: str) -> bytes | None:
-    return read_whole(path, images.MOST_WRITTEN + 1)
+    return read_record(path, images.MOST_WRITTEN)
 
 
 def _record(data: bytes, what: str) -> bytes:

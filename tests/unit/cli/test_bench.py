@@ -250,8 +250,9 @@ def test_the_floors_with_more_behind_them_answer():
 
 @pytest.mark.needs("compiler")
 def test_the_floors_in_c_compile_without_a_warning(tmp_path):
-    subprocess.run(["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror", "-o",
-                    tmp_path / "floors", floors.SOURCE], check=True)
+    for name, source in (("library", floors.LIBRARY), ("floors", floors.SOURCE)):
+        subprocess.run(["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror", "-o",
+                        tmp_path / name, source], check=True)
 
     assert 2 == subprocess.run([tmp_path / "floors"], stderr=subprocess.DEVNULL, check=False).returncode
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+from kit.from_file import module_at
 
 
 def test_every_command_and_option_has_its_place() -> None:
-    spec = importlib.util.spec_from_file_location("command_files", ROOT / "packaging/command_files.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-
+    made = module_at("packaging/command_files.py")
     pages = made.pages()
 
     assert {name for page in pages.values() for name in re.findall("LEEWARD[A-Z_]+", page)} == {

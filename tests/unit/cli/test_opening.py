@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ import leeward
 from kit.sandbox_stand import Stand
 from leeward_cli.for_programs import MOST
 from unit.cli.test_sandboxes import command, run
-
-
-@pytest.fixture(scope="module")
-def stand() -> Iterator[Stand]:
-    with Stand() as made:
-        yield made
 
 
 def asked(stand: Stand, options: object) -> tuple[int, Any]:

@@ -20,12 +20,6 @@ from kit.sandbox_stand import Stand
 PLACES = os.pathsep.join(str(Path(package.__path__[0]).parent) for package in (leeward, leeward_cli))
 
 
-@pytest.fixture(scope="module")
-def stand() -> Iterator[Stand]:
-    with Stand() as made:
-        yield made
-
-
 def command(stand: Stand, *argv: str) -> dict[str, Any]:
     return {"args": [sys.executable, "-P", "-m", "leeward_cli", *argv],
             "env": {**os.environ, "PYTHONPATH": PLACES, "LEEWARD_SOCKET": stand.socket}}

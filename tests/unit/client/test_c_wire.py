@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kit.c_client import CLIENT
+from kit.c_client import CLIENT, Options, options_of
 from leeward.client import slots
 from leeward.client.options import execute_fields
 from leeward.errors import PeerError, quoted
@@ -43,30 +43,6 @@ class Buffer(ctypes.Structure):
 
     def content(self) -> bytes:
         return ctypes.string_at(self.data, self.length) if self.length else b""
-
-
-class File(ctypes.Structure):
-    """leeward_file."""
-
-    _fields_ = (("name", ctypes.c_char_p), ("data", ctypes.c_char_p), ("length", ctypes.c_size_t))
-
-
-class Options(ctypes.Structure):
-    """leeward_options."""
-
-    _fields_ = (
-        ("size", ctypes.c_size_t), ("timeout", ctypes.c_double), ("memory", ctypes.c_uint64),
-        ("output", ctypes.c_uint64), ("processes", ctypes.c_uint64), ("name", ctypes.c_char_p),
-        ("module", ctypes.c_char_p), ("arguments", ctypes.POINTER(ctypes.c_char_p)),
-        ("argument_count", ctypes.c_size_t), ("environment", ctypes.POINTER(ctypes.c_char_p)),
-        ("environment_count", ctypes.c_size_t), ("files", ctypes.POINTER(File)), ("file_count", ctypes.c_size_t),
-        ("collect", ctypes.POINTER(ctypes.c_char_p)), ("collect_count", ctypes.c_size_t),
-        ("stdin_data", ctypes.c_char_p), ("stdin_length", ctypes.c_size_t), ("deadline", ctypes.c_double),
-        ("idempotent", ctypes.c_int32), ("no_retry", ctypes.c_int32), ("label", ctypes.c_char_p),
-        ("no_retry_busy", ctypes.c_int32), ("display", ctypes.c_int32),
-        ("overflow", ctypes.c_int32), ("descriptors", ctypes.c_uint64), ("wall", ctypes.c_double),
-        ("cpu_time", ctypes.c_double),
-    )
 
 
 def verdict(inside: ctypes.CDLL, payload: bytes) -> str | None:
@@ -169,10 +145,6 @@ def test_no_name_is_taken_that_python_refuses_for_its_parts(c_inside: ctypes.CDL
         assert not taken
 
 
-def strings(*texts: str) -> Any:
-    return (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
-
-
 #: What is asked of both clients: keywords of Python's execute.
 REQUESTS: dict[str, dict[str, Any]] = {
     "code": {"code": b"print(1)"},
@@ -203,20 +175,7 @@ OVERFLOWS = {None: 0, "cut": 1, "end": 2}
 def test_both_clients_send_the_same_bytes(c_inside: ctypes.CDLL, what: str) -> None:
     """The frame of a request."""
     asked = REQUESTS[what]
-    env, files = asked.get("env", {}), asked.get("files", {})
-    options = Options(
-        timeout=asked.get("timeout", 0), memory=asked.get("memory", 0), output=asked.get("output", 0),
-        processes=asked.get("processes", 0), descriptors=asked.get("descriptors", 0),
-        wall=asked.get("wall", 0.0), cpu_time=asked.get("cpu_time", 0.0),
-        stdin_data=asked.get("stdin"), stdin_length=len(asked.get("stdin", b"")),
-        name=asked["name"].encode() if "name" in asked else None,
-        module=asked["module"].encode() if "module" in asked else None,
-        label=asked["label"].encode() if "label" in asked else None,
-        arguments=strings(*asked.get("args", ())), argument_count=len(asked.get("args", ())),
-        environment=strings(*(f"{key}={value}" for key, value in env.items())), environment_count=len(env),
-        files=(File * len(files))(*(File(key.encode(), value, len(value)) for key, value in files.items())),
-        file_count=len(files), display=asked.get("display", False), overflow=OVERFLOWS[asked.get("overflow")],
-        collect=strings(*asked.get("collect", ())), collect_count=len(asked.get("collect", ())))
+    options = options_of(asked, display=asked.get("display", False), overflow=OVERFLOWS[asked.get("overflow")])
     buffer = Buffer()
     code = asked["code"]
     failed = c_inside.lw_request_execute(ctypes.byref(buffer), ctypes.c_int64(300), None, ctypes.c_int64(0), code,

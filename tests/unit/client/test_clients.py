@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 import leeward
-from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue, echo, finished
+from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue, echo, finished, request_of
 from leeward.client import aio_calls, aio_connection, connecting, connection
 from leeward.client import calls as client_calls
 from leeward.client.options import ArrivalOptions, Options, execute_fields
@@ -42,7 +42,7 @@ from leeward.errors import (
 )
 from leeward.spec.job import Job
 from leeward.spec.outcome import Outcome, Result
-from leeward.wire.frames import FrameReader, decode, encode
+from leeward.wire.frames import FrameReader, encode
 
 Call = Callable[..., Any]
 
@@ -338,16 +338,6 @@ def test_the_socket_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 # --- a daemon that goes away, or isn't ours -----------------------------------
-
-
-def request_of(sock: socket.socket) -> dict[str, Any]:
-    reader = FrameReader()
-    while True:
-        data = sock.recv(1 << 16)
-        if not data:
-            raise ConnectionResetError
-        for payload in reader.feed(data):
-            return decode(payload)
 
 
 def hang_up(sock: socket.socket) -> None:

@@ -16,7 +16,7 @@ from leeward.client import environments
 from leeward.client.environments import BuildFailed, Environments, PackageSource, of_another, seal
 from leeward.client.folder_size import SizeWatch, size_of
 from leeward.errors import BadRequest, Unsupported
-from leeward.spec.stored import Manifest, Named, Recipe, built_path, packages_name
+from leeward.spec.stored import Manifest, Named, Recipe, built_path, manifest_path, name_path, packages_name
 
 
 @pytest.fixture
@@ -124,6 +124,26 @@ def test_prune_removes_environments_made_by_packages_alone(store: Environments) 
 
     assert ([recipe.hash], []) == store.prune()
     assert ({}, []) == (store.names(), built(store))
+
+
+@pytest.mark.parametrize("how", ["{", "", None])
+def test_a_spoiled_record_costs_its_environment_alone(store: Environments, how: str | None) -> None:
+    """None: a FIFO is in its place. The same creation mends it."""
+    create(store, "one", "package")
+    create(store, "two", "other")
+    two = store.named("two")
+    for place in (name_path(store.folder, "one"), manifest_path(store.folder, store.named("one").built)):
+        os.unlink(place)
+        if how is None:
+            os.mkfifo(place)
+        else:
+            Path(place).write_text(how)
+    os.mkdir(name_path(store.folder, "three"))
+
+    assert {"one": None, "three": None, "two": two} == store.names()
+    store.remove("three")
+    assert create(store, "one", "package")[1]
+    assert store.manifest(store.named("one").built) is not None
 
 
 def test_a_tree_without_end_is_removed(store: Environments, tmp_path: Path) -> None:

@@ -23,12 +23,6 @@ from leeward.wire.file_answers import CHUNK, MAX_ROWS, check_answer
 from leeward.wire.file_batches import found_of
 
 
-@pytest.fixture(scope="module")
-def stand() -> Iterator[Stand]:
-    with Stand() as made:
-        yield made
-
-
 @pytest.fixture
 def box(stand: Stand) -> Iterator[leeward.Sandbox]:
     with leeward.Sandbox(socket=stand.socket) as made:

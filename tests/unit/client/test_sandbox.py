@@ -14,12 +14,6 @@ from kit.sandbox_stand import Stand
 from leeward.spec.outcome import Limit, Outcome
 
 
-@pytest.fixture(scope="module")
-def stand() -> Iterator[Stand]:
-    with Stand() as made:
-        yield made
-
-
 @pytest.fixture
 def box(stand: Stand) -> Iterator[leeward.Sandbox]:
     with leeward.Sandbox(socket=stand.socket) as made:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import re
 from types import ModuleType
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 import leeward
-from kit.features import ROOT
+from kit.from_file import module_at
 from leeward.client.overlay_calls import OverlayCalls
 
 PAIRS = [(getattr(leeward, name), getattr(leeward, f"Async{name}"))
@@ -42,12 +41,7 @@ NAMES = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__ite
 
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("blocking_client", ROOT / "packaging/blocking_client.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at("packaging/blocking_client.py")
 
 
 def surface(kind: type) -> dict[str, Any]:

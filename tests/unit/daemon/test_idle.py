@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from kit.clock import Clock
 from leeward.daemon.ending import LOOKS, Idle
-
-
-class Clock:
-    """What Idle needs of a reactor: time, and one timer."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-        self.timers: list[tuple[float, Callable[[], None]]] = []
-
-    def now(self) -> float:
-        return self.time
-
-    def after(self, seconds: float, call: Callable[[], None]) -> Any:
-        entry = (self.time + seconds, call)
-        self.timers.append(entry)
-        return SimpleNamespace(cancel=lambda: self.timers.remove(entry))
-
-    def turn(self) -> None:
-        self.time, call = self.timers.pop()
-        call()
 
 
 @pytest.fixture
@@ -46,7 +25,7 @@ def test_the_daemon_ends_when_its_idle_time_has_passed(scene: SimpleNamespace) -
     """Not before, and at most a tenth later."""
     scene.idle.watch()
     while not scene.ended:
-        scene.clock.turn()
+        scene.clock.step()
 
     assert 100.0 <= scene.clock.time <= 100.0 + 2 * 100.0 / LOOKS
     assert (1, []) == (scene.ended, scene.clock.timers)
@@ -57,11 +36,11 @@ def test_work_begins_the_time_anew(scene: SimpleNamespace, busy: bool) -> None:
     """A request between two looks, or a job that runs on."""
     scene.idle.watch()
     for _ in range(5 * LOOKS):
-        scene.clock.turn()
+        scene.clock.step()
         scene.busy, scene.requests = busy, scene.requests + (not busy)
     scene.busy, last = False, scene.clock.time
     while not scene.ended:
-        scene.clock.turn()
+        scene.clock.step()
 
     assert 100.0 <= scene.clock.time - last <= 100.0 + 2 * 100.0 / LOOKS
 

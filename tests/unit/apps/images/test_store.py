@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,35 @@ def test_a_folder_has_its_name_last(tmp_path: Path, store: Images) -> None:
 
     assert 1 == len(layers(store))
     assert {} == store.names()
+
+
+@pytest.mark.parametrize("how", ["cut", "folder", "link", "fifo"])
+def test_what_is_spoiled_costs_itself_alone(tmp_path: Path, store: Images, how: str) -> None:
+    """The same import mends it, or `prune` where a folder is in its place."""
+    one, two = (imported(store, oci(tmp_path / name, [each]), name) for name, each in (("one", ONE), ("two", TWO)))
+    for place in (images.name_path(store.folder, "one"), images.image_path(store.folder, one.hash),
+                  images.layer_record_path(store.folder, one.layers[0]), images.name_path(store.folder, "three")):
+        spoil(Path(place), how)
+
+    assert {"one": None, "three": None, "two": two} == store.names()
+    assert (512, 512, 0) == (store.size_of(two), store.used(), store.size_of(one))
+    store.remove("three")
+    store.remove("one")
+    if how == "folder":
+        store.prune()
+    assert one == replace(imported(store, oci(tmp_path / "again", [ONE]), "one"), created=one.created, source=one.source)
+    assert 1024 == store.used()
+    assert (0, 0, 0) == store.prune()
+
+
+def spoil(place: Path, how: str) -> None:
+    """Put what can't be read as a record in the place of one, if there is one."""
+    place.unlink(missing_ok=True)
+    if how == "cut":
+        place.write_text("{")
+    elif how == "folder":
+        (place / "more").mkdir(parents=True)
+    elif how == "link":
+        place.symlink_to(place.parent)
+    else:
+        os.mkfifo(place)

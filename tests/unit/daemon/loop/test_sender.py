@@ -63,13 +63,6 @@ class Owner:
 
 
 @pytest.fixture
-def reactor() -> Iterator[Reactor]:
-    made = Reactor()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def owner(reactor: Reactor) -> Iterator[Owner]:
     made = Owner(reactor)
     yield made

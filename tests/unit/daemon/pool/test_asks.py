@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +15,6 @@ from leeward.wire.egress_control import Ask, AskAnswer, Listening, Unask
 
 ABOUT: dict[str, object] = {"name": "a.example.org", "address": "", "port": 80, "protocol": "http", "method": "GET",
                             "path": "/", "rule": "*", "seconds": 60.0}
-
-
-@pytest.fixture
-def reactor() -> Iterator[Reactor]:
-    made = Reactor()
-    yield made
-    made.close()
 
 
 @pytest.fixture

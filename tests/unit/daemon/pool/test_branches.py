@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from kit.clock import Clock
 from leeward.base.dataclass import replace
 from leeward.daemon.pool import branches
 from leeward.daemon.pool.begin import Settings
@@ -17,34 +18,6 @@ from leeward.errors import BadRequest, Busy, PoolFailed, Refused, ShuttingDown
 from leeward.spec.pool_key import PoolKey, is_name
 
 FIRST, SLOTS = 10, 12
-
-
-class Clock:
-    """A reactor whose time stands until a test moves it."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-        self.waiting: list[tuple[float, Any]] = []
-
-    def now(self) -> float:
-        return self.time
-
-    def after(self, seconds: float, call: Any) -> Any:
-        row = (self.time + seconds, call)
-        self.waiting.append(row)
-        return SimpleNamespace(cancel=lambda: self.waiting.remove(row) if row in self.waiting else None)
-
-    def soon(self, call: Any) -> None:
-        self.waiting.append((self.time, call))
-
-    def run(self, seconds: float) -> None:
-        end = self.time + seconds
-        while due := [row for row in self.waiting if row[0] <= end]:
-            row = min(due, key=lambda row: row[0])
-            self.waiting.remove(row)
-            self.time = max(self.time, row[0])
-            row[1]()
-        self.time = end
 
 
 class Branch:
@@ -100,7 +73,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(branches, "prepare", lambda *_: (None, None))
     monkeypatch.setattr(branches, "confine", lambda *_: None)
     Branch.made = []
-    return Clock()
+    return Clock(100.0)
 
 
 def table(clock: Clock, idle: float = 30.0) -> Branches:
@@ -133,12 +106,12 @@ def test_the_one_that_was_idle_for_longest_makes_room(clock: Clock) -> None:
     with pytest.raises(Busy):
         ours.of(key("d"))
     assert isinstance(Branch.made[1].refused, Busy)
-    clock.run(1.0)
+    clock.pass_time(1.0)
     with pytest.raises(Busy):  # its worker is still there
         ours.of(key("d"))
     assert Branch.made[2].refused is None
     Branch.made[1].workers.clear()
-    clock.run(1.0)
+    clock.pass_time(1.0)
     ours.of(key("d"))
 
     assert FIRST + 4 == Branch.made[3].first
@@ -149,13 +122,13 @@ def test_an_unused_branch_ends(clock: Clock) -> None:
     ours.of(key("a"))
     ours.of(key("b"))
     Branch.made[0].busy = True
-    clock.run(31.0)
+    clock.pass_time(31.0)
 
     assert Branch.made[0].refused is None
     assert Branch.made[1].refused is not None
     assert 2 == len(ours.all)  # its processes are still there
     Branch.made[1].workers.clear()
-    clock.run(2.0)
+    clock.pass_time(2.0)
     assert 1 == len(ours.all)
 
 
@@ -168,7 +141,7 @@ def test_a_failure_is_reported_and_remembered(clock: Clock) -> None:
     assert isinstance(Branch.made[0].refused, PoolFailed)
     with pytest.raises(PoolFailed, match="preload: no numpy"):
         ours.of(key("a"))
-    clock.run(6.0)
+    clock.pass_time(6.0)
     Branch.made[0].workers.clear()
     ours.of(key("a"))
 
@@ -199,10 +172,10 @@ def test_a_branch_that_never_stands_ends(clock: Clock) -> None:
     ours = table(clock)
     ours.of(key("a"))
     Branch.made[0].stood, Branch.made[0].warms = False, True
-    clock.run(21.5)
+    clock.pass_time(21.5)
     assert Branch.made[0].refused is None
     Branch.made[0].warms = False
-    clock.run(1.5)
+    clock.pass_time(1.5)
 
     assert "no worker was ready" in str(Branch.made[0].refused)
 

@@ -68,13 +68,6 @@ def far(monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
 
 
 @pytest.fixture
-def reactor() -> Iterator[Reactor]:
-    made = Reactor()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def rows() -> list[Decided]:
     return []
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
 
-from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.pool.workforce import AHEAD, Refill, Workforce
 from leeward.daemon.worker.worker import WorkerState
 
@@ -27,13 +25,6 @@ class Arming:
 
     def hurry(self, number: int) -> None:
         self.hurried.append(number)
-
-
-@pytest.fixture
-def reactor() -> Iterator[Reactor]:
-    made = Reactor()
-    yield made
-    made.close()
 
 
 def test_one_at_a_time_while_there_is_a_store(reactor):

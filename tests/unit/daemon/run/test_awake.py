@@ -2,33 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from kit.clock import Clock
 from leeward.daemon.run.live_runner import QUIET_S, Awake
-
-
-class Clock:
-    """The reactor, as far as it is used."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-        self.due: list[tuple[float, Callable[[], None]]] = []
-
-    def now(self) -> float:
-        return self.time
-
-    def after(self, seconds: float, call: Callable[[], None]) -> None:
-        self.due.append((self.time + seconds, call))
-
-    def turn(self, seconds: float) -> None:
-        until = self.time + seconds
-        while self.due and min(due for due, _ in self.due) <= until:
-            row = min(self.due, key=lambda each: each[0])
-            self.due.remove(row)
-            self.time = max(self.time, row[0])
-            row[1]()
-        self.time = until
 
 
 class Sandbox:
@@ -45,15 +22,15 @@ def test_an_unused_sandbox_rests_once() -> None:
     awake, one, other = Awake(), Sandbox(rested), Sandbox(rested)
     awake.stir(clock, one)
     awake.stir(clock, other)
-    clock.turn(QUIET_S / 2)
+    clock.pass_time(QUIET_S / 2)
     awake.stir(clock, one)
-    clock.turn(QUIET_S * 0.75)
+    clock.pass_time(QUIET_S * 0.75)
     assert [other] == rested
-    clock.turn(QUIET_S)
+    clock.pass_time(QUIET_S)
     assert [other, one] == rested
-    clock.turn(QUIET_S * 9)
+    clock.pass_time(QUIET_S * 9)
 
-    assert ([other, one], []) == (rested, clock.due)  # and no timer is left
+    assert ([other, one], []) == (rested, clock.timers)  # and no timer is left
 
 
 def test_beyond_the_bound_the_least_recently_used_sandbox_rests() -> None:
@@ -73,7 +50,7 @@ def test_a_sandbox_that_is_over_is_forgotten() -> None:
     awake.stir(clock, one)
     awake.forget(one)
     awake.forget(one)
-    clock.turn(QUIET_S * 2)
+    clock.pass_time(QUIET_S * 2)
 
     assert not rested
 
@@ -91,9 +68,9 @@ def test_a_failure_of_one_is_no_others() -> None:
     awake.stir(clock, Broken())
     awake.stir(clock, one)
     try:
-        clock.turn(QUIET_S)
+        clock.pass_time(QUIET_S)
     except ValueError:
-        clock.turn(QUIET_S)
+        clock.pass_time(QUIET_S)
 
     assert [one] == rested
 
@@ -103,9 +80,9 @@ def test_a_look_that_failed_is_made_up_for_by_the_next_use() -> None:
     rested: list[Any] = []
     awake, one, other = Awake(), Sandbox(rested), Sandbox(rested)
     awake.stir(clock, one)
-    clock.due.clear()  # the barrier has caught what the callback raised
+    clock.timers.clear()  # the barrier has caught what the callback raised
     awake.broken(ValueError())
     awake.stir(clock, other)
-    clock.turn(QUIET_S * 2)
+    clock.pass_time(QUIET_S * 2)
 
     assert [one, other] == rested

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
-from typing import ClassVar
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,52 +12,29 @@ from kit.callers import JobCaller, RunnerHolder
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.pool.watchdog import deadline
 from leeward.daemon.run.calling_job import Calling, execution_of
-from leeward.isolation.cgroup.entry import Usage
 from leeward.spec.job import Functions, Job
 from leeward.spec.limits import Limits
 from leeward.spec.outcome import Outcome
 from leeward.wire import function_frames as wire
 from leeward.wire.job_frames import HEADER, NOTHING_FRAME
+from unit.daemon.run.test_execution import Runner as OneRunner
 
 
-class Runner:
-    """The daemon's ends, and the job's."""
+class Runner(OneRunner):
+    """One whose job has functions, so it takes no fast path."""
 
-    number, cpu_before, largest = 7, 0.0, 0
-    variables: ClassVar[Mapping[str, str]] = {}
     ended_by_watchdog = None
 
     def __init__(self) -> None:
-        self.far_job, self.job = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.reply, self.far_reply = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._outputs = [os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(2)]
-        self.leaf = SimpleNamespace(tick_interval=1.0, needs_ticks=False, usage=Usage,
-                                    killed_unseen=lambda _most: None)
-        self.kills = 0
+        super().__init__()
         self.signals: list[int] = []
-
-    def give_output(self) -> tuple[int, int]:
-        return os.dup(self._outputs[0][0]), os.dup(self._outputs[1][0])
-
-    def limit(self, _limits: object) -> None:
-        return
 
     def offer(self, _out: int, _err: int) -> None:
         raise AssertionError("a job with functions takes the fast path")
 
-    def denied(self) -> dict[str, int]:
-        return {}
-
-    def kill(self) -> None:
-        self.kills += 1
-
     def signal(self, number: int) -> bool:
         self.signals.append(number)
         return True
-
-    def close(self) -> None:
-        for fd in (self.far_job, self.job, self.reply, self.far_reply, *self._outputs[0], *self._outputs[1]):
-            os.close(fd)
 
 
 class Exchange:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -24,13 +24,6 @@ from leeward.errors import Busy, SnapshotFailed
 ONE, TWO = "a" * 26, "b" * 26
 MOST = 1 << 20
 Make = Callable[[], SleepFolder]
-
-
-@pytest.fixture
-def reactor() -> Iterator[Reactor]:
-    made = Reactor()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kit import reactors
+from kit.no_pool import NoPool
 from leeward.daemon.config import Config
 from leeward.daemon.loop.fast_path import ReplyAddress
-from leeward.daemon.loop.reactor import JobStart
 from leeward.daemon.run.report import Report
 from leeward.daemon.serving import inbox
 from leeward.daemon.serving.peers import ServedUsers
@@ -32,7 +32,7 @@ class Ticket:
         return
 
 
-class Box:
+class Box(NoPool):
     """A server whose pool keeps the jobs and ends them at once."""
 
     def __init__(self, reactor: str) -> None:
@@ -47,28 +47,6 @@ class Box:
         self.jobs.append(job)
         done(Report(result=Result(b"done", b"", 0, Outcome.FINISHED)))
         return Ticket()
-
-    crowded = False
-    most_jobs = 1
-    late: Busy | None = None
-
-    def refusal(self, user: int, connection: int, now: float) -> Busy | None:
-        return self.late
-
-    def shed(self, connection: int, count: int, now: float) -> None:
-        raise AssertionError("there is no fast path here")
-
-    @property
-    def ledger(self) -> Box:
-        return self
-
-    admission = ledger
-
-    def connection_closed(self, connection: int) -> None:
-        pass
-
-    def job_started(self, job: Job, done: Callable[[Report], None], user: int, start: JobStart) -> Ticket:
-        raise AssertionError("there is no fast path here")
 
     def peer(self, user: int | None = None) -> Peer:
         ours, theirs = socket.socketpair()

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from kit import reactors
+from kit.no_pool import NoPool
 from leeward._native import last_use
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import Shares
@@ -104,19 +105,8 @@ def test_a_result_that_cannot_be_counted_is_not_sent(house: House, monkeypatch: 
     assert "ok" == house.run(guest)
 
 
-class Jobs:
+class Jobs(NoPool):
     """Each job is over at once, and has a large result."""
-
-    crowded = False
-    most_sessions = 0
-    most_jobs = 4
-
-    @property
-    def ledger(self) -> Jobs:
-        return self
-
-    def connection_closed(self, connection: int) -> None:
-        pass
 
     def submit(self, job: Any, done: Callable[[Report], None], *_: Any) -> None:
         done(Report(result=Result(b"", b"", 0, Outcome.FINISHED), arena=seal([bytes(SIZE)])))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kit import reactors
+from kit.no_pool import NoPool
 from leeward.daemon.config import Config
 from leeward.daemon.run.execution import MOST, FrameWriter
 from leeward.daemon.serving.peers import ServedUsers
@@ -29,7 +30,7 @@ MIB = 1 << 20
 BOUND_S = 0.05
 
 
-class House:
+class House(NoPool):
     """
     A server whose pool writes a job's frame into a file, as an execution does into a pipe.
 
@@ -39,8 +40,6 @@ class House:
     """
 
     crowded = True  # so that requests are looked at before they are decoded
-    most_sessions = 0
-    most_jobs = 4
 
     def __init__(self, reactor: str, file: int) -> None:
         self.reactor = reactors.reactor(reactor)
@@ -64,18 +63,6 @@ class House:
 
     def peer_refused(self, reason: str, user: int, pid: int) -> None:
         self.refused.append(reason)
-
-    def refusal(self, *_about: object) -> None:
-        return
-
-    @property
-    def ledger(self) -> House:
-        return self
-
-    admission = ledger
-
-    def connection_closed(self, _connection: int) -> None:
-        return
 
     def submit(self, job: Job, *_how: object) -> Any:
         self.job = job

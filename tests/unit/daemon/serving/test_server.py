@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from kit import reactors
+from kit.no_pool import NoPool
 from kit.waiting import PATIENCE_S, poll_until
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS
 from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import READ, JobStart, Ran
 from leeward.daemon.pool.quotas import Quota, Quotas
-from leeward.daemon.pool.sessions import PoolSession
 from leeward.daemon.run.report import Arena, Report
 from leeward.daemon.serving import connection as limits
 from leeward.daemon.serving import inbox, operations, server
@@ -33,7 +33,7 @@ from leeward.daemon.serving.rounds import GUEST_SHARE
 from leeward.daemon.serving.server import Server
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.metrics import Metrics
-from leeward.errors import Busy, Refused
+from leeward.errors import Busy
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.spec.outcome import Outcome, Result
@@ -51,15 +51,13 @@ class FakeTicket:
         self.cancelled = True
 
 
-class FakePool:
+class FakePool(NoPool):
     def __init__(self) -> None:
         self.tickets: list[FakeTicket] = []
         self.users: list[int] = []
         self.error: Exception | None = None
         self.at_once: Report | None = None
         self.then: Exception | None = None  # is raised after the answer
-        self.crowded = False
-        self.late: Busy | None = None
         self.asked: list[tuple[int, int]] = []
         self.closed: list[int] = []
 
@@ -76,32 +74,12 @@ class FakePool:
             raise self.then
         return ticket
 
-
     def refusal(self, user: int, connection: int, now: float) -> Busy | None:
         self.asked.append((user, connection))
         return self.late
 
-    def shed(self, connection: int, count: int, now: float) -> None:
-        raise AssertionError("there is no fast path here")
-
-    @property
-    def ledger(self) -> FakePool:
-        return self
-
-    admission = ledger
-
     def connection_closed(self, connection: int) -> None:
         self.closed.append(connection)
-
-    most_sessions = 0
-    most_jobs = 4
-
-    def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
-                     user: int, egress: object = None) -> PoolSession:
-        raise Busy("there are no sessions here")
-
-    def job_started(self, job: Job, done: Callable[[Report], None], user: int, start: JobStart) -> FakeTicket:
-        raise AssertionError("there is no fast path here")
 
 
 class Box:

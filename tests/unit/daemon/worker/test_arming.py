@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from kit.clock import Clock
 from leeward.daemon.pool.begin import Patience
 from leeward.daemon.worker.arming import Arming
 from leeward.daemon.worker.terms import WorkerSettings
@@ -24,33 +25,18 @@ from leeward.wire import control
 QUEUE_TIMEOUT_S = 30.0
 
 
-@dataclass
-class Clock:
-    """A reactor whose time is that of its next timer."""
+class Loop(Clock):
+    """With what it watches."""
 
-    time: float = 0.0
-    timers: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
-    watched: dict[int, Callable[[int], None]] = field(default_factory=dict)
-
-    def now(self) -> float:
-        return self.time
-
-    def after(self, seconds: float, call: Callable[[], None]) -> None:
-        self.timers.append((self.time + seconds, call))
-
-    def soon(self, call: Callable[[], None]) -> None:
-        self.after(0.0, call)
+    def __init__(self) -> None:
+        super().__init__()
+        self.watched: dict[int, Callable[[int], None]] = {}
 
     def watch(self, fd: int, _events: int, call: Callable[[int], None]) -> None:
         self.watched[fd] = call
 
     def forget(self, fd: int) -> None:
         del self.watched[fd]
-
-    def step(self) -> None:
-        self.timers.sort(key=lambda timer: timer[0])
-        self.time, call = self.timers.pop(0)
-        call()
 
 
 class Group:
@@ -93,12 +79,12 @@ class Pool:
 
 
 @pytest.fixture
-def serving() -> Iterator[Callable[[int], tuple[Worker, Clock, Group, Pool]]]:
+def serving() -> Iterator[Callable[[int], tuple[Worker, Loop, Group, Pool]]]:
     """Makes a worker that serves, and whose runners' groups are refused with an error."""
     made: list[tuple[Worker, Channel]] = []
 
-    def make(number: int) -> tuple[Worker, Clock, Group, Pool]:
-        clock, group, pool = Clock(), Group(number), Pool()
+    def make(number: int) -> tuple[Worker, Loop, Group, Pool]:
+        clock, group, pool = Loop(), Group(number), Pool()
         terms = WorkerSettings(Limits(), (0, 0), 1, 1000, (), Patience(), Mock())
         worker = Worker(clock, 0, (0, 0), group, terms, pool)  # type: ignore[arg-type]
         keeper = Channel.adopt(os.dup(worker.order()[1][0]))
