@@ -124,11 +124,13 @@ def outside(python: Sequence[str], options: list[str], uid: int = -1) -> Iterato
     with tempfile.TemporaryDirectory() as folder, open(Path(folder, "log"), "wb") as log:
         os.chown(folder, uid, uid)
         run = subprocess.Popen([*python, "-m", "test", *options], cwd=folder, env={**AS_INSIDE, "HOME": folder},
-                               stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, preexec_fn=interruptible)
+                               stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, preexec_fn=interruptible,
+                               start_new_session=True)
         try:
             yield run
         finally:
-            run.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)  # also what a module that regrtest gave up has left
             run.wait()
 
 

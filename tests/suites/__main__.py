@@ -38,7 +38,6 @@ from suites.reasons import reason
 UNIT_S, USER = 600, "65534"
 #: Of the sandboxes.
 CONFIG = """\
-pool_size = 1
 sandbox_idle = 86400
 sandbox_lifetime = 86400
 """
@@ -213,7 +212,7 @@ def _trees(tree: Path, folder: Path) -> Iterator[tuple[Path, Path]]:
 
 
 @contextlib.contextmanager
-def _daemon(more: str = "") -> Iterator[LiveDaemon]:
+def _daemon(more: str = "pool_size = 1\n") -> Iterator[LiveDaemon]:
     with tempfile.TemporaryDirectory(prefix="leeward-suites-") as made:
         config = Path(made, "c.toml")
         config.write_text(CONFIG + more)
@@ -241,7 +240,7 @@ def interpreter(version: str, folder: Path) -> Path:
 def cpython_compared(version: str, asked: argparse.Namespace) -> int:
     """As `compared`, for the modules of CPython's suite."""
     place = interpreter(version, Path(asked.folder))
-    with (_daemon(f'{cpython.PROFILE}[environments.other]\npath = "{place}/venv"\n') as daemon,
+    with (_daemon(f'{cpython.CONFIGURATION}[environments.other]\npath = "{place}/venv"\n') as daemon,
           tempfile.TemporaryDirectory() as work):
         os.chmod(work, 0o777)
         options = ["--environment", "other"]
