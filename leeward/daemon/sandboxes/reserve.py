@@ -9,7 +9,8 @@ whoever wrote. What is written between two looks is the bound. Each user but roo
 wait.
 
 A root on a disk is weighed by a porter when half of what it may still take, and a STEP at least, has gone from the file
-system, whoever took it. So one is beyond its bound by a STEP, and by what is written meanwhile, at most. What a walk
+system, whoever took it; and every OFTEN looks, as others may free what it takes, less and less often, down to SELDOM, while
+it weighs the same. So one is beyond its bound by a STEP, and by what is written meanwhile, at most. What a walk
 doesn't find, files without a name and what is moved about meanwhile, ends with the space that stays free, LEAST at least.
 """
 
@@ -33,6 +34,8 @@ LOOK_S, LATE_S = 0.1, 5.0
 MOST = 16
 #: Bytes that stay free of roots on a disk, but no more than this part of it; and of a root between two weighings.
 LEAST, PART, STEP = 1 << 30, 32, 1 << 20
+#: Looks between two weighings of a root: at the beginning and where it has changed, and at most.
+OFTEN, SELDOM = 20, 320
 
 class FreeSpace:
     """
@@ -82,11 +85,12 @@ class WeighedRoot:
                  end: Callable[[str], None]) -> None:
         self._most, self._weigh, self._end = most, weigh, end
         self._has, self._room, self._weighs = 0, -1, False
+        self._pause = self._looks = OFTEN
 
     def look(self, room: int) -> None:
         """*room*: the bytes that the file system has left, names included; what others have freed since makes it more."""
-        self._room = max(self._room, room)
-        if self._weighs or self._room - room < max(STEP, (self._most - self._has) // 2):
+        self._room, self._looks = max(self._room, room), self._looks - 1
+        if self._weighs or (self._looks > 0 and self._room - room < max(STEP, (self._most - self._has) // 2)):
             return
         with contextlib.suppress(LeewardError):  # no descriptor, for instance: the next look tries again
             self._weigh(self._weighed)
@@ -97,6 +101,7 @@ class WeighedRoot:
         if isinstance(what, LeewardError):
             self._end(f"it can't be told what it has written to its root: {what}")
             return
+        self._looks = self._pause = min(2 * self._pause, SELDOM) if what == self._has else OFTEN
         self._has = what
         if what > self._most:
             self._end(f"it has written {what} bytes to its root, of {self._most}")

@@ -12,7 +12,7 @@ import pytest
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.sandboxes import reserve
 from leeward.daemon.sandboxes.mounting import Mounts
-from leeward.daemon.sandboxes.reserve import MOST, Reserve, WeighedRoot
+from leeward.daemon.sandboxes.reserve import MOST, OFTEN, SELDOM, Reserve, WeighedRoot
 from leeward.errors import Busy, LeewardError
 from leeward.spec.folders import Folder
 
@@ -196,3 +196,26 @@ def test_a_root_is_weighed_when_half_of_what_it_may_still_write_has_gone() -> No
     for room in (100 * mib, 90 * mib):
         root.look(room)
     assert ended.pop().endswith("too deep")
+
+
+def test_a_root_is_weighed_where_others_free_what_it_writes() -> None:
+    """Less and less often while it weighs the same, and as often as at first when it has changed."""
+    asked, ended = list[Callable[[int | LeewardError], None]](), list[str]()
+    root = WeighedRoot(8 << 20, asked.append, ended.append)
+
+    def looks(weighs: int) -> int:
+        """How many until it is weighed, as *weighs* bytes."""
+        for number in range(1, 2 * SELDOM):
+            root.look(100 << 20)
+            if asked:
+                asked.pop()(weighs)
+                return number
+        return 0
+
+    assert [OFTEN, 2 * OFTEN, 4 * OFTEN] == [looks(0) for _ in range(3)]
+    assert SELDOM == max(looks(0) for _ in range(5))
+    looks(5)
+    assert OFTEN == looks(8 << 20)
+    assert [] == ended
+    looks((8 << 20) + 1)
+    assert 1 == len(ended)
