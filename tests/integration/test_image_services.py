@@ -34,6 +34,8 @@ limits = {{ files = "512M", memory = "1G", time = 60 }}
 """
 #: What a package's script makes when it is installed, or systemd at the machine's start.
 FOLDERS = ("run/postgresql", "run/redis", "run/sudo", "var/lib/postgresql", "var/lib/redis", "var/log/redis")
+#: Settings that a user of the host can't read there.
+OF_ROOT = {"etc/redis/redis.conf": "dir /var/lib/redis\n", "etc/sudoers": "root ALL=(ALL:ALL) ALL\n"}
 USERS = "postgres:x:103:110::/var/lib/postgresql:/bin/bash\nredis:x:104:111::/var/lib/redis:/usr/sbin/nologin\n"
 
 
@@ -54,6 +56,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveDaemon
         for name, text in (("passwd", USERS), ("group", "postgres:x:110:\nredis:x:111:\n")):
             with (root / "etc" / name).open("a") as file:
                 file.write(text)
+        for name, text in OF_ROOT.items():
+            if not (root / name).exists():
+                (root / name).write_text(text)
         (root / "etc/shadow").write_text("root:*:19000:0:99999:7:::\nnobody:*:19000:0:99999:7:::\n")
         store = Images(f"{outside}/store")
         imported(store, root, "debian")
@@ -83,7 +88,7 @@ def said(daemon: LiveDaemon, line: str, **options: str) -> str:
         return told(box, line)
 
 
-@pytest.mark.needs("debian-postgresql-15")
+@pytest.mark.needs("debian-postgresql-15", "cgroup-memory")
 def test_postgresql_answers(daemon: LiveDaemon) -> None:
     """As the image's own user; root would see a folder of another owner than the one that it was given to."""
     line = """
@@ -95,7 +100,7 @@ def test_postgresql_answers(daemon: LiveDaemon) -> None:
     assert "SELECT 1000\n500500\n" == said(daemon, line, user="postgres")
 
 
-@pytest.mark.needs("debian-sudo", "debian-postgresql-15")
+@pytest.mark.needs("debian-sudo", "debian-postgresql-15", "cgroup-memory")
 @pytest.mark.parametrize("profile", ["owned", "debian"])
 def test_owners_are_what_was_set(profile: str, daemon: LiveDaemon) -> None:
     """Where the profile says so: three programs that look whose a file is stop elsewhere."""

@@ -50,7 +50,7 @@ ONCE = () if os.environ.get("LEEWARD_LONG") else (
     "test_approvals_races.py", "test_approved_example.py", "test_as_a_file.py", "test_c_client.py", "test_conformance.py",
     "test_cookbook.py", "test_doc_examples.py", "test_egress_clients.py", "test_fleet_on_ray.py",
     "test_fleet_page.py",
-    "test_frameworks.py", "test_functions.py", "test_image_services.py", "test_installs.py", "test_kernels_at_random.py",
+    "test_frameworks.py", "test_functions.py", "test_installs.py", "test_kernels_at_random.py",
     "test_kubernetes.py", "test_languages.py", "test_llm.py", "test_mcp.py", "test_mcp_clients.py", "test_moving.py",
     "test_node_client.py", "test_oci_image.py", "test_sandbox_docs.py", "test_sessions_at_random.py", "test_site.py",
     "test_ui.py", "test_wire_answers.py")

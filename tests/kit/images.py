@@ -187,7 +187,7 @@ def with_needs(*names: str, without: tuple[str, ...] = ()) -> list[str]:
 def of_debian(folder: Path, *more: str, without: tuple[str, ...] = ()) -> Path:
     """
     A root with files of the host's own packages, which must be Debian's, and the links between / and /usr; of *more* as
-    well, and what these need, but for those that begin as one of *without*.
+    well, and what these need, but for those that begin as one of *without*. What we may not read is left out.
     """
     packages = ("base-files", "base-passwd", "bash", "coreutils", "dash", "dpkg", "findutils", "grep", "perl-base", "sed",
                 "tar", "libc6", "libc-bin", "libacl1", "libattr1", "libselinux1", "libpcre2-8-0", "libgmp10", "libcrypt1",
@@ -203,9 +203,9 @@ def of_debian(folder: Path, *more: str, without: tuple[str, ...] = ()) -> Path:
                                                         "/usr/include")):
             continue
         to = folder / line.lstrip("/")
-        if source.is_dir() and not source.is_symlink():
+        if os.path.isdir(source) and not os.path.islink(source):
             to.mkdir(parents=True, exist_ok=True)
-        elif source.exists() and not os.path.lexists(to):
+        elif os.access(source, os.R_OK) and not os.path.lexists(to):
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, to, follow_symlinks=False)
     for name in ("etc", "root", "srv", "var/lib/dpkg"):
