@@ -119,6 +119,24 @@ def test_a_session_is_charged_until_it_ends_or_is_reset(daemon: LiveDaemon) -> N
     assert "done\n" == again
 
 
+#: As `tried` for a segment of System V: its key, MiB and flags.
+SEGMENT = TRIED + """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def segment(key, size, flags=0o1600):
+    got = libc.shmget(key, ctypes.c_size_t(size << 20), flags)
+    return "done" if got >= 0 else errno.errorcode[ctypes.get_errno()]
+"""
+
+
+def test_a_segment_outlives_its_process_and_is_charged_until_its_sandbox_ends(live: Live) -> None:
+    """Removed or not. To look for one costs nothing; control: another sandbox has the whole limit, and no such segment."""
+    made = live.python(SEGMENT + "print(segment(7, 120), segment(0, 1 << 30), segment(0, 4, 0o5600))")
+    again = live.python(SEGMENT + "print({segment(7, 0, 0) for _ in range(5000)}, segment(0, 100), segment(0, 60))")
+
+    assert ["done ENOMEM EACCES\n", "{'done'} ENOMEM done\n"] == [made.out, again.out]
+
+
 @pytest.mark.parametrize(("code", "says"), [
     ("os.memfd_create('x', os.MFD_ALLOW_SEALING)", "EACCES"),
     ("os.memfd_create('x', os.MFD_CLOEXEC | 0x4000)", "EACCES"),

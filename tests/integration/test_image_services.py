@@ -88,7 +88,7 @@ def said(daemon: LiveDaemon, line: str, **options: str) -> str:
         return told(box, line)
 
 
-@pytest.mark.needs("debian-postgresql-15", "cgroup-memory")
+@pytest.mark.needs("debian-postgresql-15")
 def test_postgresql_answers(daemon: LiveDaemon) -> None:
     """As the image's own user; root would see a folder of another owner than the one that it was given to."""
     line = """
@@ -100,7 +100,7 @@ def test_postgresql_answers(daemon: LiveDaemon) -> None:
     assert "SELECT 1000\n500500\n" == said(daemon, line, user="postgres")
 
 
-@pytest.mark.needs("debian-sudo", "debian-postgresql-15", "cgroup-memory")
+@pytest.mark.needs("debian-sudo", "debian-postgresql-15")
 @pytest.mark.parametrize("profile", ["owned", "debian"])
 def test_owners_are_what_was_set(profile: str, daemon: LiveDaemon) -> None:
     """Where the profile says so: three programs that look whose a file is stop elsewhere."""

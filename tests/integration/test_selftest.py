@@ -19,8 +19,8 @@ from leeward_cli.selftest.canaries import Canaries
 from leeward_cli.selftest.command import VARIABLE
 from leeward_cli.selftest.trial import HELD, MISSING, OPEN, Finding, attempt
 
-#: Rows that something else may hold: a single or a busy processor; the filter, where no controller counts memory.
-ALSO_HELD = {attack.name for attack in ATTACKS if attack.needs or "System V" in attack.name}
+#: Rows that something else may hold: a single or a busy processor.
+ALSO_HELD = {attack.name for attack in ATTACKS if attack.needs}
 #: Held by a machine that has no other interface itself.
 INTERFACE = next(attack.name for attack in ATTACKS if "network interface" in attack.name)
 

@@ -265,7 +265,7 @@ return f"{spread(job, 6) * 200 // MIB} MiB beyond its limit"  # 200 bytes each: 
 #: The attacks that the driver alone doesn't stop: the lock that is needed beside it, and why.
 BESIDE: dict[str, tuple[tuple[str, ...], str]] = {
     "fills a System V segment":
-        (("seccomp",), "where nothing counts such memory, it is the filter that refuses it"),
+        (("seccomp",), "where nothing counts such memory, the supervisor charges it"),
     **dict.fromkeys((name for name in HIDDEN if "without a name" in name or "memfd" in name),
                     (("seccomp", "mounts"), "where nothing counts it, the supervisor charges it or gives a file")),
     "fills a shared mapping of /dev/zero":

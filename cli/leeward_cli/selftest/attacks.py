@@ -65,7 +65,7 @@ def attack():
 def attack():
     return os.uname().nodename
 """, lambda canaries, seen: "the host's name" if seen.any == socket.gethostname() else "", only="namespaces"),
-    Attack("c074", "namespaces", "read shared memory (System V) of the host", ("namespaces", "seccomp"), """
+    Attack("c074", "namespaces", "read shared memory (System V) of the host", ("namespaces",), """
 def attack():
     number = call("shmget", given["shared"], 0, 0)
     libc.shmat.restype = ctypes.c_void_p
@@ -73,7 +73,7 @@ def attack():
     if at in (None, ctypes.c_void_p(-1).value):
         raise OSError(ctypes.get_errno(), "shmat")
     return ctypes.string_at(at, 16).decode()
-""", secret_read),
+""", secret_read, only="namespaces"),
 )
 
 NETWORK = (

@@ -34,6 +34,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -107,6 +108,24 @@ static void grant_mapping(struct lw_supervisor *supervisor, struct lw_listener *
 		listener->charged -= cost;
 		purse->charged -= cost;
 	}
+}
+
+/* A segment of System V outlives the task that makes it, and ends with the sandbox: so its charge is the purse's. The call is
+ * charged that may find one and make none, too. */
+static void grant_segment(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t length, bool makes)
+{
+	struct lw_purse *purse = listener->purse;
+	uint64_t left = purse->limit > purse->charged ? purse->limit - purse->charged : 0, cost = 0;
+
+	if (makes)
+		cost = length > left ? length : (length + PAGE - 1) / PAGE * PAGE + BESIDE; /* no overflow */
+	if (cost > left) {
+		refuse(supervisor, listener, ENOMEM);
+		return;
+	}
+	purse->charged += cost;
+	if (!lw_let_go_on(supervisor, listener))
+		purse->charged -= cost;
 }
 
 /* Charge pages that became the task's without a fault of its own, where no cgroup counts them. */
@@ -296,6 +315,13 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 		if ((flags & TYPE) != MAP_SHARED || !(flags & MAP_ANONYMOUS) || flags & MAP_HUGETLB)
 			return false;
 		grant_mapping(supervisor, listener, call->args[1]);
+		return true;
+	}
+	if (call->nr == SYS_shmget) {
+		flags = (uint32_t)call->args[2];
+		if (flags & SHM_HUGETLB)
+			return false;
+		grant_segment(supervisor, listener, call->args[1], (key_t)call->args[0] == IPC_PRIVATE || flags & IPC_CREAT);
 		return true;
 	}
 	if (call->nr == SYS_epoll_ctl) {

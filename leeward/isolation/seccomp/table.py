@@ -191,8 +191,12 @@ MEMORY = (
                                                 " always try it, so a record in every numpy job would be noise"),
     *rows("set_mempolicy_home_node migrate_pages move_pages", NOTIFY, "the host chooses the NUMA node of memory"),
     *rows("remap_file_pages process_madvise process_mrelease", NOTIFY, "obsolete, or for another process's memory"),
-    *rows("shmget shmat shmctl shmdt semget semop semtimedop semctl msgget msgsnd msgrcv msgctl", ALLOW,
-          "System V IPC is in the job's own IPC namespace, which ends with the job; the cgroup counts its memory",
+    *rows("shmget", ALLOW, "System V IPC is in the job's own IPC namespace, which ends with the job; the cgroup counts its"
+                           " memory. Without a cgroup, a segment is charged with its length until the end of the job or"
+                           " sandbox. PostgreSQL makes one, and takes EACCES for another server's",
+          needs=Needs.MEMORY_CHARGED),
+    *rows("shmat shmctl shmdt", ALLOW, "a segment's memory is counted or charged when it is made"),
+    *rows("semget semop semtimedop semctl msgget msgsnd msgrcv msgctl", ALLOW, "the same, but for what is charged",
           needs=Needs.MEMORY_COUNTED),
     *rows("mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr", NOTIFY,
           "Python and its usual packages don't use POSIX queues, whose memory is locked"),
