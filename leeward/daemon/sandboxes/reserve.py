@@ -86,12 +86,15 @@ class WeighedRoot:
         self._most, self._weigh, self._end = most, weigh, end
         self._has, self._room, self._weighs = 0, -1, False
         self._pause = self._looks = OFTEN
+        self._gone = False  # the weighing that runs is for want of space, and not by time
 
     def look(self, room: int) -> None:
         """*room*: the bytes that the file system has left, names included; what others have freed since makes it more."""
         self._room, self._looks = max(self._room, room), self._looks - 1
-        if self._weighs or (self._looks > 0 and self._room - room < max(STEP, (self._most - self._has) // 2)):
+        gone = self._room - room >= max(STEP, (self._most - self._has) // 2)
+        if self._weighs or not (gone or self._looks <= 0):
             return
+        self._gone = gone
         with contextlib.suppress(LeewardError):  # no descriptor, for instance: the next look tries again
             self._weigh(self._weighed)
             self._weighs, self._room = True, room
@@ -99,7 +102,9 @@ class WeighedRoot:
     def _weighed(self, what: int | LeewardError) -> None:
         self._weighs = False
         if isinstance(what, LeewardError):
-            self._end(f"it can't be told what it has written to its root: {what}")
+            self._looks = OFTEN
+            if self._gone:
+                self._end(f"it can't be told what it has written to its root: {what}")
             return
         self._looks = self._pause = min(2 * self._pause, SELDOM) if what == self._has else OFTEN
         self._has = what
