@@ -97,7 +97,7 @@ class WeighedRoot:
         self._gone = gone
         with contextlib.suppress(LeewardError):  # no descriptor, for instance: the next look tries again
             self._weigh(self._weighed)
-            self._weighs, self._room = True, room
+            self._weighs, self._room = True, room if gone else self._room  # else one that hides would be asked anew each time
 
     def _weighed(self, what: int | LeewardError) -> None:
         self._weighs = False

@@ -219,3 +219,22 @@ def test_a_root_is_weighed_where_others_free_what_it_writes() -> None:
     assert [] == ended
     looks((8 << 20) + 1)
     assert 1 == len(ended)
+
+
+def test_a_root_that_cannot_be_weighed_ends_for_want_of_space_alone() -> None:
+    """However slowly it takes that: failures by time end nobody, and forgive nothing."""
+    asked, ended = list[Callable[[int | LeewardError], None]](), list[str]()
+    root = WeighedRoot(8 << 20, asked.append, ended.append)
+
+    def waits(room: int) -> None:
+        for _ in range(2 * OFTEN):
+            root.look(room)
+            if asked:
+                asked.pop()(LeewardError("its weigher has ended"))
+
+    for _ in range(5):
+        waits(100 << 20)
+    waits(98 << 20)
+    assert [] == ended
+    waits(96 << 20)
+    assert ended
