@@ -188,9 +188,12 @@ class Workforce:
 
     def free(self) -> Worker | None:
         """A worker that can take a job: the first one, which has most of them, and lean ones last."""
+        return min(self._all_free(), key=lambda worker: (worker.lean, worker.slot), default=None)
+
+    def _all_free(self) -> tuple[Worker, ...]:
         for worker in [each for each in self._idle if not each.free]:
             del self._idle[worker]  # it says so when it is free again
-        return min(self._idle, key=lambda worker: (worker.lean, worker.slot), default=None)
+        return tuple(self._idle)
 
     def worker_free(self, worker: Worker) -> None:
         self._failures.pop(worker.slot, None)
@@ -221,7 +224,7 @@ class Workforce:
 
     def _offer(self) -> None:
         """Offer idle workers' runners to the fast path, as many as it may have."""
-        for worker in tuple(self._idle):
+        for worker in self._all_free():
             if not self._work.capacity.offers:
                 return
             worker.leasing.offer()
