@@ -75,8 +75,9 @@ def _ready(worker: Worker) -> bool:
 _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
 #: Seconds for which workers that were made for sessions are kept afterwards.
 _LINGER_S = 10.0
-#: Workers that are made at once for sessions and sandboxes that wait.
-AHEAD = 16
+#: Workers that are made at once for sessions and sandboxes that wait, if jobs wait as well, and if none does: then nothing
+#: is to be had sooner, and with fewer the processors rest while the daemon reads what they have done.
+AHEAD, BURST = 16, 32
 #: An arming that takes longer (its keeper may be stopped) no longer delays others, and gets a full share of processor.
 PATIENCE_S = 0.1
 
@@ -103,7 +104,8 @@ class Workforce:
         self._resting: set[int] = set()  # slots in which a worker is made again later
         self._vacant = first  # no slot below it is free
         self._lean = self.armed = 0  # lean workers; runners that wait for a job, as `Arming` counts them
-        self.refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)  # which of them may arm a runner
+        self._processors = len(os.sched_getaffinity(0))
+        self.refill = Refill(reactor, self._at_once, self._stocked)  # which of them may arm a runner
         self._overrun = False  # workers go on past their number of jobs
         self._outdated = False  # some workers may be of an old zygote
         self._taking, self._grows = True, grows
@@ -263,6 +265,9 @@ class Workforce:
     def _stocked(self) -> bool:
         return self.armed >= self.size
 
+    def _at_once(self) -> int:
+        return BURST if self.only_holders else self._processors
+
     # --- renewing -------------------------------------------------------------
 
     def renews(self) -> bool:
@@ -308,7 +313,7 @@ class Workforce:
     @property
     def _waiting(self) -> int:
         """The number of sessions and sandboxes that wait for a worker, as far as workers are made for them at once."""
-        return min(AHEAD, self._work.queue.takers)
+        return min(BURST if self.only_holders else AHEAD, self._work.queue.takers)
 
     def with_held(self, more: int) -> int:
         """The same if sessions held *more* more workers."""
@@ -406,11 +411,11 @@ class Refill:
 
     Arming a runner costs some milliseconds of processor time; a request costs a fraction of one, and waits while as
     many runners are being armed as there are processors. So while every worker has a runner in store (*stocked*), one
-    is armed at a time, with idle processor time alone; when the store runs low, *most*, as many as there are
-    processors.
+    is armed at a time, with idle processor time alone; when the store runs low, *most*: as many as there are
+    processors, or more if no job waits.
     """
 
-    def __init__(self, reactor: Reactor, most: int, stocked: Callable[[], bool]) -> None:
+    def __init__(self, reactor: Reactor, most: Callable[[], int], stocked: Callable[[], bool]) -> None:
         self._reactor = reactor
         self._most = most
         self._stocked = stocked
@@ -430,7 +435,7 @@ class Refill:
             self._go_on()
 
     def _go_on(self) -> None:
-        while self._waiting and len(self._arming) < self._most:
+        while self._waiting and len(self._arming) < self._most():
             stocked = self._stocked()
             if stocked and self._arming:
                 return
