@@ -75,8 +75,8 @@ def _ready(worker: Worker) -> bool:
 _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
 #: Seconds for which workers that were made for sessions are kept afterwards.
 _LINGER_S = 10.0
-#: Workers that are made at once for sessions and sandboxes that wait, if jobs wait as well, and if none does: then nothing
-#: is to be had sooner, and with fewer the processors rest while the daemon reads what they have done.
+#: Workers that are made at once for sessions and sandboxes that wait; and in a burst, which delays nobody else: with fewer
+#: the processors rest while the daemon reads what they have done.
 AHEAD, BURST = 16, 32
 #: An arming that takes longer (its keeper may be stopped) no longer delays others, and gets a full share of processor.
 PATIENCE_S = 0.1
@@ -266,7 +266,13 @@ class Workforce:
         return self.armed >= self.size
 
     def _at_once(self) -> int:
-        return BURST if self.only_holders else self._processors
+        return BURST if self._burst else self._processors
+
+    @property
+    def _burst(self) -> bool:
+        """Whether one user's sessions and sandboxes alone wait, and nothing of another user runs."""
+        user = self._work.queue.only_user if self.only_holders else None
+        return user is not None and self._work.ledger.alone(user)
 
     # --- renewing -------------------------------------------------------------
 
@@ -313,7 +319,7 @@ class Workforce:
     @property
     def _waiting(self) -> int:
         """The number of sessions and sandboxes that wait for a worker, as far as workers are made for them at once."""
-        return min(BURST if self.only_holders else AHEAD, self._work.queue.takers)
+        return min(BURST if self._burst else AHEAD, self._work.queue.takers)
 
     def with_held(self, more: int) -> int:
         """The same if sessions held *more* more workers."""
@@ -412,7 +418,7 @@ class Refill:
     Arming a runner costs some milliseconds of processor time; a request costs a fraction of one, and waits while as
     many runners are being armed as there are processors. So while every worker has a runner in store (*stocked*), one
     is armed at a time, with idle processor time alone; when the store runs low, *most*: as many as there are
-    processors, or more if no job waits.
+    processors, or in a burst as many as are made.
     """
 
     def __init__(self, reactor: Reactor, most: Callable[[], int], stocked: Callable[[], bool]) -> None:

@@ -77,7 +77,7 @@ def test_a_stopped_keeper_does_not_delay_other_workers(reactor, monkeypatch):
 
 
 class Queue:
-    takers = jobs = 0
+    takers = jobs = only_user = 0
 
     def __len__(self) -> int:
         return self.takers + self.jobs
@@ -85,19 +85,20 @@ class Queue:
 
 def test_workers_are_made_at_once_for_sandboxes_that_wait(reactor):
     """
-    So many ahead, fewer if jobs wait as well, and others as soon as those are held; no more than the room, and none for who
-    waits no longer.
+    So many ahead, fewer if jobs wait as well or others have something that runs, and others as soon as those are held; no more
+    than the room, and none for who waits no longer.
     """
     maker = SimpleNamespace(make_worker=lambda slot, _workforce, lean: SimpleNamespace(
         slot=slot, lean=lean, state=WorkerState.MAKING, outdated=False, free=False, busy=False, armed=0))
-    work = SimpleNamespace(queue=Queue(), over=False)
+    work = SimpleNamespace(queue=Queue(), over=False, ledger=Mock())
     workforce = Workforce(reactor, maker, work, 4, room=40)
     workforce.make_missing()
     assert 4 == len(workforce.by_slot)
 
-    for takers, jobs, held, wanted in ((2, 0, 0, 4), (100, 1, 0, 4 + AHEAD - 2), (100, 0, 0, 4 + BURST - 2),
-                                       (90, 1, 10, 14 + AHEAD - 2), (60, 0, 40, 44), (0, 0, 40, 42)):
-        work.queue.takers, work.queue.jobs = takers, jobs
+    for takers, jobs, alone, held, wanted in (
+            (2, 0, True, 0, 4), (100, 1, True, 0, 4 + AHEAD - 2), (100, 0, False, 0, 4 + AHEAD - 2),
+            (100, 0, True, 0, 4 + BURST - 2), (90, 1, True, 10, 14 + AHEAD - 2), (60, 0, True, 40, 44), (0, 0, True, 40, 42)):
+        work.queue.takers, work.queue.jobs, work.ledger.alone.return_value = takers, jobs, alone
         most = max(len(workforce.by_slot), wanted)
         workforce.await_holders()
         workforce.hold(held - workforce.held)
