@@ -191,7 +191,7 @@ def roomy(count: int, daemons: int, spares: int = 1) -> Iterator[list[tuple[Sand
 
 
 def at_once(daemons: Sequence[tuple[SandboxConnection, int]], count: int, wrong: list[str],
-            beside: Callable[[], object] | None = None) -> dict[str, Any]:
+            beside: Callable[[], None] | None = None) -> dict[str, Any]:
     """*beside* is called in turn with the second commands; a program outside unless told."""
     beside = beside or Spawn("true", ["/bin/true"], printed=b"").call
     pids = [pid for _, pid in daemons]
