@@ -85,8 +85,8 @@ class Queue:
 
 def test_workers_are_made_at_once_for_sandboxes_that_wait(reactor):
     """
-    So many ahead, fewer if jobs wait as well or others have something that runs, and others as soon as those are held; no more
-    than the room, and none for who waits no longer.
+    So many ahead, fewer if jobs wait as well or others have something that runs, and others as soon as those are held; no
+    more than the room, and none for who waits no longer.
     """
     maker = SimpleNamespace(make_worker=lambda slot, _workforce, lean: SimpleNamespace(
         slot=slot, lean=lean, state=WorkerState.MAKING, outdated=False, free=False, busy=False, armed=0))
