@@ -30,6 +30,7 @@ pytestmark = pytest.mark.needs("user-namespaces", "images", "usr-busybox")
 
 CONFIG = f"""\
 pool_size = 1
+queue_timeout = {30 * SLOWER}
 images_folder = "{{store}}"
 [limits]
 time = {10 * SLOWER}
@@ -355,6 +356,8 @@ def test_commit_by_the_command_line(box: Opens, place: tuple[LiveDaemon, Images]
     config = tmp_path / "config.toml"
     config.write_text(f'images_folder = "{place[1].folder}"\n')
     assert b"A etc/motd\n" == place[0].run("image", "diff", there.id, "--config", str(config)).stdout
+    with pytest.raises(RequestRejected, match="leeward image diff"):
+        there.diff()
     ran = place[0].run("image", "commit", there.id, "made", "--config", str(config))
 
     assert ran.stdout.startswith(b"made: 2 layers"), ran.stderr

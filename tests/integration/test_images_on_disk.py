@@ -23,6 +23,7 @@ pytestmark = pytest.mark.needs("user-namespaces", "images", "usr-busybox")
 
 CONFIG = f"""\
 pool_size = 1
+queue_timeout = {30 * SLOWER}
 images_folder = "{{store}}"
 [limits]
 time = {10 * SLOWER}
