@@ -92,7 +92,7 @@ class Peer:
         return self._answers.pop(number)
 
     def has(self, number: int) -> bool:
-        """Whether the answer to this request has come. All that is there is taken: the reactor waits for the room that it had."""
+        """Whether the answer to this request has come. All that is there is taken: the reactor waits for its room."""
         while not self.closed:
             try:
                 data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 16)
