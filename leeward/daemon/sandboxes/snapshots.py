@@ -20,7 +20,7 @@ from leeward._native import last_use
 from leeward._native.memfd import memory_file
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor, Timer
 from leeward.daemon.run.dumping import KernelState, close_file
 from leeward.daemon.sandboxes.importing import PATIENCE_S, Arriving
 from leeward.daemon.sandboxes.last_uses import LastUses
@@ -99,7 +99,7 @@ class Snapshots:
         self._files: dict[int, tuple[int, int]] = {}  # that somebody has: their users and bytes, by their numbers
         self._dumps: dict[int, list[float]] = {}  # when those of a user began
         self._closes: threading.Thread | None = None  # the last snapshot that was removed
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
         self._arriving: dict[str, tuple[int, Arriving, float]] = {}  # with their users, and when they began
         self._waits: dict[str, Timer] = {}  # for bytes of those
 
@@ -242,9 +242,7 @@ class Snapshots:
         self._waits[name] = self._reactor.after(PATIENCE_S, partial(self._drop_import, name))
 
     def _stop_waiting(self, name: str) -> None:
-        timer = self._waits.pop(name, None)
-        if timer is not None:
-            timer.cancel()
+        self._waits.pop(name, NO_TIMER).cancel()
 
     def _drop_import(self, name: str) -> None:
         user, arriving, began = self._arriving.pop(name)
@@ -275,12 +273,11 @@ class Snapshots:
         self._closes = close_file(snapshot.state.fd, snapshot.state.size) or self._closes
 
     def _look_later(self) -> None:
-        if self._timer is None and self._found:
+        if not self._timer.is_set and self._found:
             due = min(each.used for each in self._found.values()) + self._idle()
             self._timer = self._reactor.after(max(1.0, due - self._reactor.now()), self._look)
 
     def _look(self) -> None:
-        self._timer = None
         before = self._reactor.now() - self._idle()
         in_any_case(*(partial(self._drop, each) for each in list(self._found.values()) if each.used <= before),
                     self._look_later)
@@ -290,8 +287,7 @@ class Snapshots:
         self._look_later()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         in_any_case(*(partial(self._drop, each) for each in list(self._found.values())),
                     *(partial(self._drop_import, name) for name in list(self._arriving)))
 
