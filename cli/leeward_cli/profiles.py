@@ -26,7 +26,7 @@ from leeward_cli.terminal_rows import fields
 @click.argument("name", default="")
 @click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
 @JSON
-def profiles(name: str, config_file: str | None, as_json: bool) -> int:
+def profiles(name: str, config_file: str | None, as_json: bool) -> None:
     """List the kinds of sandbox, or show what NAME is."""
     try:
         config = load(config_file)
@@ -37,7 +37,6 @@ def profiles(name: str, config_file: str | None, as_json: bool) -> int:
         click.echo(json.dumps(found))
     else:
         click.echo("\n".join(fields(found, max(map(len, found)))))
-    return 0
 
 
 def _all(config: Any) -> dict[str, Any]:
