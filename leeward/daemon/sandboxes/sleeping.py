@@ -67,7 +67,7 @@ class Sleep:
                 self._begin_turn()
         except BaseException as error:
             sandbox.held = False
-            self._answered = None
+            self._forget_caller()
             in_any_case(self._leave_turn, self._let_go)
             if isinstance(error, OSError):
                 raise Busy(f"it can't sleep now: {told(error)}") from error
@@ -225,6 +225,9 @@ class Sleep:
         answered, self._answered = self._answered, None
         if answered is not None:
             answered(why)
+
+    def _forget_caller(self) -> None:
+        self._answered = None
 
     def _let_go(self) -> None:
         """Free what is kept."""

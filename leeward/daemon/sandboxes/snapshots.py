@@ -89,9 +89,8 @@ class Snapshots:
     costs = "session"
 
     def __init__(self, reactor: Reactor, uses: LastUses, most: Callable[[int], int], idle: Callable[[], float],
-                 wall: Callable[[], float] = time.time, random: Callable[[int], bytes] = os.urandom,
-                 leaves: Leaves = all_of_it) -> None:
-        self._reactor, self._most, self._idle, self._wall, self._random = reactor, most, idle, wall, random
+                 wall: Callable[[], float] = time.time, leaves: Leaves = all_of_it) -> None:
+        self._reactor, self._most, self._idle, self._wall = reactor, most, idle, wall
         self._uses, self._leaves = uses, leaves
         self._room = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") * _PART)
         self._most_files = last_use.most() // _PART_OF_WATCHES
@@ -202,7 +201,7 @@ class Snapshots:
         return kept
 
     def _new_name(self) -> str:
-        return "".join(ID_ALPHABET[byte & 31] for byte in self._random(ID_LENGTH))
+        return "".join(ID_ALPHABET[byte & 31] for byte in os.urandom(ID_LENGTH))
 
     def begin_import(self, user: int, arriving: Arriving) -> str:
         """Begin to take *arriving*, and return its id. Raises as `begin` and `new_file`; SnapshotFailed without memory."""
