@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor, Timer
 from leeward.daemon.run.runner import Runner, attend
 from leeward.daemon.run.runner_states import RunnerEvent, RunnerState
 from leeward.daemon.worker.terms import WorkerSettings
@@ -208,9 +208,7 @@ class Arming:
             self._deadlines[runner.number] = self._reactor.after(seconds, partial(missed, runner))
 
     def _clear_deadline(self, runner: Runner) -> None:
-        deadline = self._deadlines.pop(runner.number, None)
-        if deadline is not None:
-            deadline.cancel()  # the timer refers to the runner
+        self._deadlines.pop(runner.number, NO_TIMER).cancel()  # the timer refers to the runner
 
     def failed(self, number: int, layer: str, text: str) -> None:
         """End this runner: one of its locks couldn't be set, or its arming has failed otherwise."""
