@@ -333,6 +333,12 @@ class Admission:
         self.backlog.refused(count, now)
         self.shedding.count(connection, count)
 
+    @property
+    def next_connection(self) -> int:
+        """The number of the connection whose job is next in the queue; 0 if no connection's job is."""
+        ticket = self.queue.next(self.may_start, self._pool.capacity.carries) if self.queue else None
+        return 0 if ticket is None else ticket.connection_number
+
     def may_start(self, ticket: Ticket) -> bool:
         """Whether its user's quota, and the share of other users, have room for it."""
         return self.ledger.may_start(ticket.user, ticket.job.limits.memory, ticket.take is not None)
@@ -392,7 +398,10 @@ class Admission:
         """*worker* can take a job: give it a waiting one, if there is one."""
         self.backlog.free(worker.slot, self._reactor.now())
         while self.queue and worker.free:
-            ticket = self.queue.take(self.may_start, self._pool.capacity.carries)
+            holder = worker.arming.next_holder
+            ticket = self.queue.take(self.may_start, self._pool.capacity.carries if not holder else
+                                     lambda ticket, holder=holder: ticket.connection_number == holder
+                                     and self._pool.capacity.carries(ticket))
             if ticket is None:
                 break
             self._pool.start(ticket, worker)
