@@ -38,7 +38,7 @@ class Way:
 class Keeping:
     """
     How runners follow each other in kept namespaces. *way*: the steps of all but the first; *once* as for Kept; *rules*: the
-    steps that leave the ruleset for them; *folders*: where they write, all of one tmpfs, each new with mode 1777, the first 755.
+    steps that leave the ruleset for them; *folders*: where they write, all of one tmpfs, new with mode 1777, the first 755.
     """
 
     way: Way

@@ -397,11 +397,12 @@ class Admission:
     def serve_with(self, worker: Worker) -> None:
         """*worker* can take a job: give it a waiting one, if there is one."""
         self.backlog.free(worker.slot, self._reactor.now())
+
+        def fits(ticket: Ticket) -> bool:
+            return worker.arming.next_holder in (0, ticket.connection_number) and self._pool.capacity.carries(ticket)
+
         while self.queue and worker.free:
-            holder = worker.arming.next_holder
-            ticket = self.queue.take(self.may_start, self._pool.capacity.carries if not holder else
-                                     lambda ticket, holder=holder: ticket.connection_number == holder
-                                     and self._pool.capacity.carries(ticket))
+            ticket = self.queue.take(self.may_start, fits)
             if ticket is None:
                 break
             self._pool.start(ticket, worker)
