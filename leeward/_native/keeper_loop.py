@@ -92,7 +92,7 @@ class Kept:
             rules.steps, rules.count = keeping.rules.rows
         self.beginning: Any = None  # a struct lw_beginning * for jobs that begin in C
         self.snapshot: MemorySnapshot | None = None
-        self.begun = Born(0, 0, self.paths[0].count, 0, hurried=True, begun=True)
+        self.begun, self.followed = (Born(0, 0, self.paths[0].count, 0, hurried=True, again=again, begun=True) for again in (False, True))
         self.sound = [Born(0, 0, self.paths[0].count, 0, hurried) for hurried in (False, True)]
 
     def copy_at_once(self, pages: Sequence[tuple[int, int]]) -> None:
@@ -188,8 +188,8 @@ def _kept_as(ret: int, kept: Kept) -> Born | None:
     if ret == 1:
         born = kept.born
         if born.begun:
-            return kept.begun
-        if born.sound and not born.beside:
+            return kept.begun if born.begun == 1 else kept.followed
+        if born.sound and not born.beside and not born.again:
             return kept.sound[int(born.hurried)]
         return Born(-born.join_error, -born.affinity_error, born.done, born.result, bool(born.hurried), born.beside, bool(born.again))
     if ret < 0:

@@ -175,6 +175,8 @@ def _serve(ways: Ways, kept: Callable[[], Born | None]) -> None:
         born = kept()
         if born is ways.kept.begun:
             inside.serve_started(JOB, REPLY)
+        elif born is ways.kept.followed:
+            inside.serve_started(JOB, REPLY, os.getpid())
     except BaseException as error:  # interrupts are possible once a job has its frame
         if not ways.kept.born.begun:
             raise

@@ -68,8 +68,9 @@ def test_a_refused_job_is_one_of_many(mapped) -> None:
 #: Jobs that end in every way, and what they end by.
 ENDS = {
     "import os; os._exit(3)": 3, "import os; os.kill(os.getpid(), 9)": leeward.Outcome.SIGNALLED, "1/0": leeward.Outcome.RAISED,
+    "print(__import__('os').getpid() > 2, __import__('threading').main_thread().native_id == __import__('os').getpid())": 0,
     "while True: pass": leeward.Outcome.TIMED_OUT, "import os; os.fork() or os.setsid() and __import__('time').sleep(60)": 0,
-    "print(__import__('os').listdir('/tmp')); open('/tmp/left', 'w').close()": 0, "print(__import__('os').getpid() > 2)": 0,
+    "print(__import__('os').listdir('/tmp')); open('/tmp/left', 'w').close()": 0,
     "while True: print('x' * 4096)": leeward.Outcome.OUTPUT_LIMIT}
 
 
@@ -81,11 +82,12 @@ def test_jobs_in_namespaces_that_had_others_end_as_any(tmp_path: Path) -> None:
             os.kill(keeper, signal.SIGKILL)  # a worker is lost, with what it keeps, and another one serves
         assert all(one.result.text == "1\n" for one in client.map(["print(1)"] * 20))
         daemon.idle()
-    kept = [one.result.text == "True\n" for one in ends if "getpid() > 2" in one.job]
+    kept = [one.result.text == "True True\n" for one in ends if "getpid() > 2" in one.job]
 
     for one in ends:
         assert ENDS[one.job] in (one.result.outcome, one.result.exit_code), one
         assert "left" not in one.result.text
+        assert "True False" not in one.result.text
     assert any(kept) is (reuse == "user")
     assert reuse == "user" or reuse.startswith("off: ")
 

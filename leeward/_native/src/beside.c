@@ -441,6 +441,9 @@ static void helper_main(void *argument)
 		__atomic_store_n(&helper->busy, 0, __ATOMIC_RELEASE);
 		raw(SYS_futex, (long)&helper->busy, FUTEX_WAKE_PRIVATE, 1, 0, 0);
 	}
+	/* Init's end waits until somebody has reaped every process of its namespace, of which some are children of a base. */
+	while (helper->own && raw(SYS_wait4, -1, 0, 0, 0, 0) != -ECHILD)
+		;
 	raw_exit(0);
 }
 
@@ -543,10 +546,10 @@ void lw_base_end(struct lw_helper *base)
 		syscall(SYS_pidfd_send_signal, base->init_pidfd, SIGKILL, NULL, 0);
 		close(base->init_pidfd);
 	}
-	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
 	base->over = true;
 	lw_helper_end(base);
+	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
 	lw_init_free(init);
 }
 

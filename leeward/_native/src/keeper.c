@@ -276,6 +276,7 @@ static int arm_kept(struct keeper *keeper, const struct lw_runner *how, const st
 		const int join_error = lw_beside_prepare(&beside, &fate) < 0 ? (int)fate.result : 0;
 		be_job(way, pipes, fds[0], order, join_error, ret_born);
 		ret_born->again = again;
+		ret_born->begun <<= again;
 		return 1;
 	}
 	if (pid < 0) {

@@ -81,7 +81,7 @@ struct lw_born {
 	uint8_t sound;       /* all steps have succeeded */
 	uint8_t beside;      /* 0: a runner's first process; else LW_INTERPRETER or LW_PORTER */
 	uint8_t again;       /* a runner in kept namespaces that aren't new */
-	uint8_t begun;       /* it has sent the message that it is ready, and read its job's frame */
+	uint8_t begun;       /* 1, or 2 with `again`: it has sent the message that it is ready, and read its job's frame */
 };
 
 enum lw_ways { LW_FIRST = 0, LW_PROGRAM = 1, LW_ON_TERMINAL = 2, LW_COPY = 3, LW_CARRY = 4, LW_DOMAIN = 5,
