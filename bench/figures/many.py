@@ -138,7 +138,8 @@ def _jobs(settings: FigureSettings) -> Sequence[Row]:
 def _following(settings: FigureSettings) -> Row:
     """Jobs in namespaces that ones before them had, over jobs in new ones."""
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(Client(stack.enter_context(daemon(None, f"--reuse={how}")))) for how in ("user", "off")]
+        paths = [stack.enter_context(daemon(None, f"--reuse={how}")) for how in ("user", "off")]
+        clients = [stack.enter_context(Client(path)) for path in paths]
         rates: list[list[float]] = [[], []]
         for _ in range(settings.some(12)):
             for found, client in zip(rates, clients, strict=True):

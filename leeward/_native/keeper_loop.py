@@ -92,7 +92,8 @@ class Kept:
             rules.steps, rules.count = keeping.rules.rows
         self.beginning: Any = None  # a struct lw_beginning * for jobs that begin in C
         self.snapshot: MemorySnapshot | None = None
-        self.begun, self.followed = (Born(0, 0, self.paths[0].count, 0, hurried=True, again=again, begun=True) for again in (False, True))
+        self.begun, self.followed = (Born(0, 0, self.paths[0].count, 0, hurried=True, again=again, begun=True)
+                                     for again in (False, True))
         self.sound = [Born(0, 0, self.paths[0].count, 0, hurried) for hurried in (False, True)]
 
     def copy_at_once(self, pages: Sequence[tuple[int, int]]) -> None:
@@ -191,7 +192,8 @@ def _kept_as(ret: int, kept: Kept) -> Born | None:
             return kept.begun if born.begun == 1 else kept.followed
         if born.sound and not born.beside and not born.again:
             return kept.sound[int(born.hurried)]
-        return Born(-born.join_error, -born.affinity_error, born.done, born.result, bool(born.hurried), born.beside, bool(born.again))
+        return Born(-born.join_error, -born.affinity_error, born.done, born.result, bool(born.hurried), born.beside,
+                    bool(born.again))
     if ret < 0:
         raise KernelRefusal("recvmsg", "the keeper's control channel", -ret)
     return None

@@ -129,7 +129,7 @@ ORDER: tuple[Layer, ...] = (
 )
 
 
-#: What differs for a runner in kept namespaces, where the first one has set names, mounts and rules. Its ipc namespace is new.
+#: What differs for a runner in kept namespaces, where the first one has set names, mounts and rules. Ipc's is new.
 AGAIN: dict[str, Callable[[WorkerPlan], list[Step]]] = {
     "descriptors": lambda plan: descriptors.steps((None, _OUT, _ERR, _JOB, _REPLY, _BIRTH), INHERITED,
                                                   (landlock.KEPT,) if plan.landlock.abi else ()),

@@ -246,8 +246,8 @@ def _in_turn(box: Box, jobs: list[tuple[int, int, str]]) -> list[list[Any]]:
     """Send all *jobs* (user, connection, code) at once, and return what each has told."""
     told: dict[int, Report] = {}
     for number, (user, connection, code) in enumerate(jobs):
-        box.engine.main.pool.submit(Job(code=(LOOK_AFTER + code + "\n" + TELL).encode()), partial(told.__setitem__, number), 60.0,
-                                    user, ReplyAddress(-1, number + 1, connection))
+        box.engine.main.pool.submit(Job(code=(LOOK_AFTER + code + "\n" + TELL).encode()), partial(told.__setitem__, number),
+                                    60.0, user, ReplyAddress(-1, number + 1, connection))
     box.reactor.run(lambda: len(told) == len(jobs))
     found = []
     for number in range(len(jobs)):
@@ -279,7 +279,7 @@ def test_c430_nothing_is_left_in_namespaces_that_are_kept():
 def test_c431_no_other_connection_gets_namespaces_that_are_kept():
     """Not another user's, and not another one of the same user."""
     with Box(reuse="user") as box:
-        jobs = [(user, connection, "") for user, connection, count in ((0, 1, 12), (0, 2, 2), (7, 3, 2)) for _ in range(count)]
+        jobs = [each for each, count in (((0, 1, ""), 12), ((0, 2, ""), 2), ((7, 3, ""), 2)) for _ in range(count)]
         told = _in_turn(box, jobs)
         with control():  # one that comes alone has them
             assert sum(kept for *_, kept, _ in _in_turn(box, [(0, 9, "")] * 6)) > 2

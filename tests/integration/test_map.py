@@ -67,7 +67,8 @@ def test_a_refused_job_is_one_of_many(mapped) -> None:
 
 #: Jobs that end in every way, and what they end by.
 ENDS = {
-    "import os; os._exit(3)": 3, "import os; os.kill(os.getpid(), 9)": leeward.Outcome.SIGNALLED, "1/0": leeward.Outcome.RAISED,
+    "import os; os._exit(3)": 3, "import os; os.kill(os.getpid(), 9)": leeward.Outcome.SIGNALLED,
+    "1/0": leeward.Outcome.RAISED,
     "print(__import__('os').getpid() > 2, __import__('threading').main_thread().native_id == __import__('os').getpid())": 0,
     "while True: pass": leeward.Outcome.TIMED_OUT, "import os; os.fork() or os.setsid() and __import__('time').sleep(60)": 0,
     "print(__import__('os').listdir('/tmp')); open('/tmp/left', 'w').close()": 0,

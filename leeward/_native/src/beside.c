@@ -21,8 +21,8 @@
  * see, and in no process group of theirs.
  *
  * A *base* is a helper in namespaces of its own, those of several runners, one after the other. Its pid namespace is its
- * children's, not its own, so no runner sees it. A runner there is its child, a copy as below. When one is over, the base asks
- * whether anything is left: a process, a file, an attribute of a folder; then the namespaces end with it. System V's objects
+ * children's, not its own, so no runner sees it. A runner there is its child, a copy as below. When one is over, the base
+ * asks whether anything is left: a process, a file, an attribute of a folder; then the namespaces end with it. System V's objects
  * need no look: the next runner gets another ipc namespace.
  *
  * A copy (no command) is made like a runner's job: it returns from the keeper's own call, with its own memory.
@@ -504,7 +504,7 @@ static void give(struct lw_helper *helper, struct birth *birth)
 	}
 }
 
-/* Make a base, whose init is made as *how* says. Its second runner, and later ones, have the rules of Landlock that the *count*
+/* Make a base, whose init is made as *how* says. All runners but the first have the rules of Landlock that the *count*
  * steps of *rules* leave. NULL if that isn't possible. */
 struct lw_helper *lw_base_new(const struct lw_runner *how, const struct lw_step *rules, uint32_t count)
 {

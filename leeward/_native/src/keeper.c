@@ -18,8 +18,8 @@
  *   MADE    [pidfd]
  *   ENDED, FAILED, EXITED, UNSTARTED   none
  *
- * Namespaces are kept by a base (beside.c), one at a time, if ARM names their user; the runners of others are as if there were
- * none.
+ * Namespaces are kept by a base (beside.c), one at a time, if ARM names their user; the runners of others are as if
+ * there were none.
  *
  * A process that START makes is in a runner's namespaces and the keeper's own child: beside.c. */
 
@@ -285,7 +285,8 @@ static int arm_kept(struct keeper *keeper, const struct lw_runner *how, const st
 	}
 	keeper->holder = order->sandbox;
 	keeper->taken = true;
-	return armed(keeper, pipes, pidfd, (struct child){ .number = order->runner, .pid = lw_base_pid(keeper->base), .kept = true });
+	return armed(keeper, pipes, pidfd, (struct child){ .number = order->runner, .pid = lw_base_pid(keeper->base),
+							   .kept = true });
 }
 
 /* Make a runner. Returns 1 in the job; in the keeper 0, also if that failed, or -errno if the daemon can't be told. */

@@ -51,7 +51,7 @@ class Giver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplyAddress:
-    """The address of an answer: the descriptor of the connection, the number of the request, and the connection's own, never again."""
+    """The address of an answer: a connection's descriptor, a request's number, and the connection's own, never another's."""
 
     fd: int
     request: int

@@ -73,14 +73,15 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
         from leeward.isolation.seccomp.widen_owners import with_owners  # few daemons have such a profile
 
         program, on_terminal = with_owners(program, arch), on_terminal and with_owners(on_terminal, arch)
-    cannot = _cannot_reuse(settings, spec, driver) if settings.reuse == "user" else ""
+    reuse = settings.reuse == "user"
+    cannot = _cannot_reuse(settings, spec, driver) if reuse else ""
     plan = WorkerPlan(
         uid=spec.uid, gid=spec.gid, hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
         rlimits=rlimits.plan(settings.limits, settings.ceilings), landlock=rules, seccomp=program.insns,
         init_seccomp=filters.init_program(arch), watched=not driver.memory_counted, enterable=settings.sandboxes,
         terminal_seccomp=b"" if on_terminal is None else on_terminal.insns, rehearse=settings.rehearse,
         warm=settings.warming is not None, bounds_watches=watching.watchers().most > 0, loopback=sockets,
-        reuse=settings.reuse == "user" and not cannot, egress=way_out, low_ports=spec.plays_root and spec.loopback and way_out is None,
+        reuse=reuse and not cannot, egress=way_out, low_ports=spec.plays_root and spec.loopback and way_out is None,
     )
     layers: dict[str, dict[str, object]] = {
         "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"],

@@ -43,8 +43,8 @@ class Flight:
 
     costs = "connection"
 
-    __slots__ = ("broken", "connection", "exchanges", "fd", "kept", "live", "number", "sandboxes", "server", "sessions", "share",
-                 "tickets", "unread", "user", "weights")
+    __slots__ = ("broken", "connection", "exchanges", "fd", "kept", "live", "number", "sandboxes", "server", "sessions",
+                 "share", "tickets", "unread", "user", "weights")
 
     def __init__(self, server: Server, share: Share, fd: int, connection: Connection) -> None:
         self.server, self.share, self.connection = server, share, connection
