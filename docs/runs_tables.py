@@ -66,14 +66,15 @@ COUNTS = {"units": "units", "tests": "tests that pass outside", "both": "units t
 
 
 def suites() -> Iterator[tuple[object, ...]]:
-    """The parts of each suite, together."""
-    found: dict[tuple[str, str, str], list[dict[str, str | float | bool]]] = {}
+    """The parts of each suite, together: those by number, and those by how the names of their units begin."""
+    found: dict[tuple[str, str, str], dict[str, dict[str, str | float | bool]]] = {}
     for name, row in sorted(recorded("suites").items()):
         suite, _, part = name.partition(" ")
-        found.setdefault((suite, str(row["version"]), part.partition("/")[2]), []).append(row)
-    for (suite, version, parts), rows in found.items():
+        found.setdefault((suite, str(row["version"]), part.partition("/")[2]), {})[part] = row
+    for (suite, version, parts), named in found.items():
+        rows = [*named.values()]
         counts = [sum(int(row[what]) for row in rows) if what in rows[0] else "" for what in COUNTS]
-        much = "all" if len(rows) == int(parts) else f"{len(rows)}/{parts}"
+        much = " ".join(named) if not parts else "all" if len(rows) == int(parts) else f"{len(rows)}/{parts}"
         yield suite, version, much, *counts, max(str(row["date"]) for row in rows)
 
 

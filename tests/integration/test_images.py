@@ -338,6 +338,9 @@ def test_the_root_goes_back_to_a_checkpoint(box: Opens, place: tuple[LiveDaemon,
     first.shell(spoil)
     first.discard(target="/")
     assert fresh == first.shell(names).stdout_text
+    assert 0 == first.shell("mv /host \"$(printf '/h\\ro s\\377')\"").exit_code  # with the mount in it
+    first.restore("two", "/")
+    assert "other" in first.shell("ls /h*/it").stdout_text
 
 
 def held_root(daemon: LiveDaemon) -> list[int]:

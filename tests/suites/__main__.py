@@ -1,11 +1,12 @@
 """
 Test suites of other people's programs, whole and by command: what passes outside has to pass inside.
 
-    ./dev suites [--part N/M] [--folder FOLDER] [--only UNIT]... cpython-3.11 cpython-3.13 git sqlite coreutils node
+    ./dev suites [--part N/M|PREFIX] [--folder FOLDER] [--only UNIT]... cpython-3.11 cpython-3.13 git sqlite coreutils node
 
-Runs in:   a developer's shell, as root; hours for all of them, so --part takes each Mth unit, from the Nth on. CPython's are
-           the modules of `test` that the interpreter ships, by functions of test_cpython_suite.py; one of another version is
-           one of pyenv's. The others are Debian's sources of this release, built outside; of node, Debian's binary.
+Runs in:   a developer's shell, as root; hours for all of them, so --part takes each Mth unit, from the Nth on, or those
+           whose names begin so. CPython's are the modules of `test` that the interpreter ships, by functions of
+           test_cpython_suite.py; one of another version is one of pyenv's. The others are Debian's sources of this release,
+           built outside; of node, Debian's binary.
 Outside:   an ordinary user, in a copy of the tree. Inside: a sandbox of the profile `workdir` with another copy; CPython's
            in jobs with a loopback.
 Result:    a line for each unit that differs, with what fails inside alone, twice, and no row of reasons.py has (the folder's
@@ -138,8 +139,10 @@ def source(name: str, folder: Path) -> Path:
 
 
 def part_of(units: list[str], asked: argparse.Namespace) -> list[str]:
+    if asked.only or "/" not in asked.part:
+        return [unit for unit in units if (unit in asked.only if asked.only else unit.startswith(asked.part))]
     first, step = map(int, asked.part.split("/"))
-    return [unit for unit in units if unit in asked.only] if asked.only else units[first - 1::step]
+    return units[first - 1::step]
 
 
 def differs(suite: str, unit: str, failed: dict[str, str], said: str, folder: Path) -> None:
@@ -270,7 +273,7 @@ def cpython_compared(version: str, asked: argparse.Namespace) -> int:
 def main() -> int:
     reading = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reading.add_argument("suites", nargs="+", metavar="SUITE")
-    reading.add_argument("--part", default="1/1", metavar="N/M")
+    reading.add_argument("--part", default="1/1", metavar="N/M|PREFIX")
     reading.add_argument("--only", action="append", default=[], metavar="UNIT")
     reading.add_argument("--folder", default="/var/tmp/leeward-suites", metavar="FOLDER")
     asked = reading.parse_args()

@@ -180,8 +180,8 @@ class Branch:
 
     @property
     def reaches_out(self) -> bool:
-        """Whether its jobs may reach something outside of their sandboxes."""
-        return self.settings.egress is not None
+        """Whether its jobs may reach something outside of their sandboxes: a socket in a shown folder, too."""
+        return self.settings.egress is not None or bool(self.settings.show)
 
     @property
     def busy(self) -> bool:

@@ -3,8 +3,8 @@ The pool: jobs in a bounded queue, workers that take them, replacements for work
 
 Always: every submitted job gets exactly one report. A job whose code no runner had in full goes back to the head of the
 queue. So does one that the machine has ended, for the host's memory or with its worker, if nobody outside has seen
-anything of it: no egress, no function of its client, no output before its end. No other job that had started is run
-again.
+anything of it: no egress, no folder that its profile shows, no function of its client, no output before its end. No other
+job that had started is run again.
 
 At the end of its service waiting jobs are refused at once. Running jobs have time until a deadline, are then stopped,
 and are answered when their processes have ended, or after _CUT_S.

@@ -114,20 +114,22 @@ class LiveSandboxes:
 
     def open(self, user: int, facts: SandboxFacts, on_open: Callable[[str | Refused], None], *, idle: float,
              lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: Pool | None = None,
-             terms: SandboxTerms | None = None, place: Callable[[], Pool] | None = None, sleeps: bool = False) -> str:
+             terms: SandboxTerms | None = None, place: Callable[[LiveSandbox], Pool] | None = None,
+             sleeps: bool = False) -> str:
         """
         Open a sandbox for *user*, who may have *most*. Returns its id, for `give_up`; *on_open* is called once, later,
         with the id or the error. The worker is *pool*'s, for which the request may wait *patience* seconds, and *terms*
-        are that pool's; *place* returns the pool of its kind at a later time. If it *sleeps* it does so, if it can, when it
-        was idle for too long. The desk owns *mounts* from now on, unless this raises: Busy, ShuttingDown or BadRequest.
+        are that pool's; *place* returns the pool of its kind when it wakes, and sets its terms. If it *sleeps* it does so,
+        if it can, when it was idle for too long. The desk owns *mounts* from now on, unless this raises: Busy, ShuttingDown
+        or BadRequest.
         """
         self._registry.admit(user, most)
         now = self._reactor.now()
         name = ""
         sandbox = LiveSandbox(self._reactor, facts, terms or self._terms(),
                               lambda reason, why: self._end(name, reason, why))
-        held = Held(sandbox, on_open=on_open, mounts=mounts, pool=place or (lambda: self._pool), patience=patience,
-                    sleeps=sleeps)
+        again = partial(place, sandbox) if place is not None else lambda: self._pool
+        held = Held(sandbox, on_open=on_open, mounts=mounts, pool=again, patience=patience, sleeps=sleeps)
         entry = self._registry.add(user, held, idle=idle, lifetime=lifetime, now=now)
         name = entry.name
         if self._book is not None:
@@ -219,19 +221,15 @@ class LiveSandboxes:
         """What a later daemon has to know of a sandbox that sleeps."""
         held, now, wall = entry.sandbox, self._reactor.now(), self._wall()
         return {**held.sandbox.record(), "made_on": dict(importing.key()), "user": entry.user, "idle": entry.idle,
-                "sleeps": held.sleeps, "patience": held.patience,
-                "until": wall + entry.until - now, "opened": wall + held.sandbox.opened - now}
+                "sleeps": held.sleeps, "until": wall + entry.until - now, "opened": wall + held.sandbox.opened - now}
 
-    def restore(self, name: str, record: Mapping[str, Any], facts: SandboxFacts,
-                place: Callable[[LiveSandbox], Pool]) -> None:
-        """
-        Have the sandbox *name* again, which an earlier daemon has put to sleep on disk. *place* returns the pool of its kind
-        when it wakes, and sets its terms.
-        """
+    def restore(self, name: str, record: Mapping[str, Any], facts: SandboxFacts, place: Callable[[LiveSandbox], Pool],
+                patience: float) -> None:
+        """Have the sandbox *name* again, which an earlier daemon has put to sleep on disk; the rest is as in `open`."""
         now, wall = self._reactor.now(), self._wall()
         sandbox = LiveSandbox(self._reactor, facts, self._terms(), lambda reason, why: self._end(name, reason, why))
         sandbox.restore(record, wall - record["opened"])
-        held = Held(sandbox, pool=lambda: place(sandbox), patience=record["patience"], sleeps=record["sleeps"])
+        held = Held(sandbox, pool=partial(place, sandbox), patience=patience, sleeps=record["sleeps"])
         entry = self._registry.restore(name, record["user"], held, idle=record["idle"], lifetime=record["until"] - wall,
                                        now=now)
         if self._book is not None:
@@ -528,15 +526,16 @@ class Bed:
 
     def enter(self, opened: Callable[[Any], None]) -> None:
         held, entry = self._entry.sandbox, self._entry
-        limits = held.sandbox.facts.limits
         assert held.pool is not None
+        pool = held.pool()
+        limits = held.sandbox.facts.limits
 
         def seated(what: Any) -> None:
             if not isinstance(what, Refused):
                 self._desk.seated(what.number, entry.name, held.sandbox.facts.egress)
             opened(what)
 
-        held.seat = held.pool().open_seat(
+        held.seat = pool.open_seat(
             replace(limits, processes=limits.processes + 1), entry.user, seated, held.sandbox.lost,
             partial(self._desk.drained, entry.name), held.patience)
         if held.sleep is None or held.sleep.stage is not SleepStage.WAKING:  # it was refused, or its runner lost, at once
