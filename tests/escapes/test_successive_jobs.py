@@ -212,7 +212,8 @@ def test_c092_a_job_starts_from_the_documented_state(looks: Any, pool_size: int)
 #: What a job may leave in namespaces that the next job of its connection may have (`reuse = "user"`).
 LEFT = {
     "process": "if 0 == os.fork():\n    os.setsid(); signal.signal(15, signal.SIG_IGN)\n    while True: time.sleep(60)",
-    "sibling": "if 0 == libc.syscall(56, 0x8000 | 17, 0, 0, 0, 0):\n    while True: time.sleep(60)",  # CLONE_PARENT
+    "sibling": "if 0 == libc.syscall({'x86_64': 56}.get(os.uname().machine, 220), 0x8000 | 17, 0, 0, 0, 0):\n"  # CLONE_PARENT
+               "    while True: time.sleep(60)",
     "file": "open('/dev/shm/left', 'w').close()",
     "content": "open('/tmp/left', 'w').write('x' * 10_000)",
     "attribute": "try: os.setxattr('/workspace', 'user.left', b'x')\nexcept OSError: open('/workspace/left', 'w').close()",
@@ -258,6 +259,7 @@ def _in_turn(box: Box, jobs: list[tuple[int, int, str]]) -> list[list[Any]]:
     return found
 
 
+@pytest.mark.needs("controllers")
 @pytest.mark.no_single_lock("what is kept ends where anything is left, and the next job has all locks of its own")
 def test_c430_nothing_is_left_in_namespaces_that_are_kept():
     """Of a process, a file, an attribute, an object of IPC, a name: the next job in the namespaces finds none of it."""
@@ -275,6 +277,7 @@ def test_c430_nothing_is_left_in_namespaces_that_are_kept():
         assert kept is (name in REFUSED | {"mode", "segment", "name", "nothing"}), name
 
 
+@pytest.mark.needs("controllers")
 @pytest.mark.no_single_lock("it is the daemon that says whose jobs may follow each other")
 def test_c431_no_other_connection_gets_namespaces_that_are_kept():
     """Not another user's, and not another one of the same user."""
