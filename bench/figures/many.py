@@ -131,7 +131,22 @@ def _jobs(settings: FigureSettings) -> Sequence[Row]:
                 measured=[spread("client.map", "s", seconds, 2)]),
             Row("fresh jobs a second by client.map, 8 at once on one connection, over 8 callers", quotient(*rates), "x", 0.9,
                 at_most=False, measured=[spread(name, "jobs/s", found, 0, at_most=False) for name, found in zip(
-                    ("client.map", "8 callers"), rates, strict=True)])]
+                    ("client.map", "8 callers"), rates, strict=True)]),
+            _following(settings)]
+
+
+def _following(settings: FigureSettings) -> Row:
+    """Jobs in namespaces that ones before them had, over jobs in new ones."""
+    with contextlib.ExitStack() as stack:
+        paths = [stack.enter_context(daemon(None, f"--reuse={how}")) for how in ("user", "off")]
+        clients = [stack.enter_context(Client(path)) for path in paths]
+        rates: list[list[float]] = [[], []]
+        for _ in range(settings.some(12)):
+            for found, client in zip(rates, clients, strict=True):
+                found.append(_SLEEPERS / timed(partial(_map, client, CALLERS, _SLEEPERS)))
+    return Row("fresh jobs a second by client.map with reuse, over without", quotient(*rates), "x", 1.05, at_most=False,
+               measured=[spread(name, "jobs/s", found, 0, at_most=False) for name, found in zip(
+                   ('reuse = "user"', "without"), rates, strict=True)])
 
 
 def _map(client: Client, at_once: int, count: int) -> None:

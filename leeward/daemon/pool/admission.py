@@ -330,6 +330,12 @@ class Admission:
         self.backlog.refused(count, now)
         self.shedding.count(connection, count)
 
+    @property
+    def next_connection(self) -> int:
+        """The number of the connection whose job is next in the queue; 0 if no connection's job is."""
+        ticket = self.queue.next(self.may_start, self._pool.capacity.carries) if self.queue else None
+        return 0 if ticket is None else ticket.connection_number
+
     def may_start(self, ticket: Ticket) -> bool:
         """Whether its user's quota, and the share of other users, have room for it."""
         return self.ledger.may_start(ticket.user, ticket.job.limits.memory, ticket.take is not None)
@@ -386,8 +392,12 @@ class Admission:
     def serve_with(self, worker: Worker) -> None:
         """*worker* can take a job: give it a waiting one, if there is one."""
         self.backlog.free(worker.slot, self._reactor.now())
+
+        def fits(ticket: Ticket) -> bool:
+            return worker.arming.next_holder in (0, ticket.connection_number) and self._pool.capacity.carries(ticket)
+
         while self.queue and worker.free:
-            ticket = self.queue.take(self.may_start, self._pool.capacity.carries)
+            ticket = self.queue.take(self.may_start, fits)
             if ticket is None:
                 break
             self._pool.start(ticket, worker)

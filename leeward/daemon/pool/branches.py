@@ -116,7 +116,7 @@ class Branch:
         terms = WorkerSettings(settings.limits, (self.spec.uid, self.spec.gid), spares, jobs,
                                self.confinement.degraded, self.patience, self._engine.supervisor, settings.results,
                                settings.session_grace, self._ways_out, self._awake,
-                               self._mounts, self._warmth)
+                               self._mounts, self.confinement.plan.reuse, self._warmth)
         try:
             worker = Worker(self._reactor, slot, (uid, gid), group, terms, workforce)
         except OSError:

@@ -86,6 +86,11 @@ class Ticket:
         """The number of the connection that sent the job; 0 for the opening of a session, and in `leeward run`."""
         return 0 if self.client is None else self.client.fd
 
+    @property
+    def connection_number(self) -> int:
+        """The number of that connection, which no other one gets; 0 as well for what takes a worker."""
+        return 0 if self.client is None or self.take is not None else self.client.connection
+
     def cancel(self) -> None:
         """End the job, or remove it from the queue; `done` is not called any more."""
         self.done, self.cancelled = None, True

@@ -193,13 +193,18 @@ class Workforce:
         return min(self._all_free(), key=lambda worker: (worker.lean, worker.slot), default=None)
 
     def _all_free(self) -> tuple[Worker, ...]:
-        for worker in [each for each in self._idle if not each.free]:
+        for worker in [each for each in self._idle if not each.free or each.arming.next_holder]:
             del self._idle[worker]  # it says so when it is free again
         return tuple(self._idle)
 
     def worker_free(self, worker: Worker) -> None:
         self._failures.pop(worker.slot, None)
         if self.claims(worker):
+            return
+        if worker.arming.next_holder:
+            self._work.worker_free(worker)
+            if worker.free and worker.arming.next_holder:
+                worker.arming.dismiss()
             return
         self._idle[worker] = None
         if self._outdated:
@@ -212,6 +217,10 @@ class Workforce:
     @property
     def crowded(self) -> bool:
         return self._work.crowded
+
+    @property
+    def next_connection(self) -> int:
+        return self._work.admission.next_connection
 
     @property
     def only_holders(self) -> bool:

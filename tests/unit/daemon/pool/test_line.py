@@ -25,7 +25,8 @@ def any_of(_: Job) -> bool:
 
 def emptied(line: FairQueue[Job]) -> list[tuple[int, int]]:
     taken = []
-    while (job := line.take(any_of)) is not None:
+    while (job := line.next(any_of)) is not None:
+        assert job is line.take(any_of)
         taken.append((job.user, job.number))
     return taken
 
