@@ -50,7 +50,8 @@ def import_(source: str, name: str, tag: str, config_file: str | None) -> None:
     Each layer is unpacked once, after bounds and digests were checked. A name that exists stands for the new image from
     its pool's next start on. Devices, set-id bits, extended attributes and owners aren't kept.
     """
-    store, bounds = _open(config_file), ImageBounds()
+    store = _open(config_file)
+    bounds = ImageBounds(size=store.size)
     with store.locked(shared=True):  # makes the folder
         pass
     _add(store, name, find(source, bounds, tag, spool=store.folder), os.path.abspath(source), bounds)
@@ -70,7 +71,8 @@ def pull(ref: str, name: str, mirror: str, config_file: str | None) -> None:
     wanted = registry.reference(ref)
     name = name or wanted.repository.rpartition("/")[2]
     name_path("", name)  # BadRequest before anything is asked
-    _add(_open(config_file), name, registry.pull(wanted, mirror), str(wanted), ImageBounds())
+    store = _open(config_file)
+    _add(store, name, registry.pull(wanted, mirror), str(wanted), ImageBounds(size=store.size))
 
 
 @image.command("diff")

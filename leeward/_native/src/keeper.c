@@ -520,7 +520,7 @@ int lw_make_keepers(int channel, uint64_t flags, struct lw_settling *settling, s
 
 		const int ready = ppoll(&heard, 1, NULL, &before);
 		ret = ready < 0 && errno != EINTR ? -errno : 1;
-		while (waitpid(-1, NULL, WNOHANG) > 0)
+		while (ready < 0 && waitpid(-1, NULL, WNOHANG) > 0) /* takes a step for each keeper that lives */
 			;
 		if (ready <= 0)
 			continue;

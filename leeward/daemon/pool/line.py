@@ -111,6 +111,11 @@ class FairQueue(Generic[W]):
             for lane in lanes.by_connection.values():
                 yield from lane
 
+    @property
+    def only_user(self) -> int | None:
+        """The user of all entries; None if several users have some, or there are none."""
+        return next(iter(self._users)) if len(self._users) == 1 else None
+
     def of(self, user: int) -> int:
         lanes = self._users.get(user)
         return 0 if lanes is None else lanes.count

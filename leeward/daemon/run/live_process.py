@@ -168,7 +168,7 @@ class LiveProcess:
     it has one, which may stay open until no descendant is left. *on_output* gets 1 or 2, and a chunk; *on_exit* is
     called once. *ended_by_watchdog* is why the watchdog's thread has ended it. If it *ends_children*, what is left after
     its end is killed, and the end is reported when nothing is left, or after STUCK_S. *spare* returns pids below it that
-    aren't its descendants: run/branches.py.
+    aren't its descendants: run/branches.py. If it *is_porter*, it has an order of the daemon's, and a time for it.
     """
 
     costs = "job"
@@ -184,7 +184,7 @@ class LiveProcess:
         self.exit: Exit | None = None  # how the direct child ended, once that is known
         self.ends = math.inf  # the deadline by the reactor's clock; set by the code that has the deadline
         self.ended_by_watchdog: Stop | None = None
-        self.ends_children = False
+        self.ends_children = self.is_porter = False
         self.spare: Callable[[], Collection[int]] = tuple
         self._reactor, self._live, self.runner, self.group = reactor, live, runner, nest
         self.stdin, self.terminal = ends[0], terminal

@@ -454,6 +454,7 @@ class LiveRunner:
         process = self._add(LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
             on_exit=lambda end: None if made is None else made.failed(end.reason or "it ended before its answer")))
+        process.is_porter = True
         try:
             made = PorterOrder(self._reactor, channel, order, fds, seconds, answered, process.kill)
         except OSError as error:

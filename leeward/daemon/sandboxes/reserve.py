@@ -24,7 +24,6 @@ import time
 from collections.abc import Callable
 
 from leeward.daemon.loop.reactor import Reactor, Repeating
-from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.sandboxes.mounting import Mounts
 from leeward.errors import Busy, LeewardError
 from leeward.spec.folders import NAME
@@ -37,8 +36,6 @@ MOST = 16
 LEAST, PART, STEP = 1 << 30, 32, 1 << 20
 #: Looks between two weighings of a root: at the beginning and where it has changed, and at most.
 OFTEN, SELDOM = 20, 320
-#: Weighings in turn that may be refused: one fails while a root changes places with another, whoever has made it due.
-TRIES = 3
 
 class FreeSpace:
     """
@@ -90,12 +87,11 @@ class WeighedRoot:
         self._has, self._room, self._weighs = 0, -1, False
         self._pause = self._looks = OFTEN
         self._gone = False  # the weighing that runs is for want of space, and not by time
-        self._failed = 0  # of such, since the last one that succeeded
 
     def look(self, room: int) -> None:
         """*room*: the bytes that the file system has left, names included; what others have freed since makes it more."""
         self._room, self._looks = max(self._room, room), self._looks - 1
-        gone = self._failed > 0 or self._room - room >= max(STEP, (self._most - self._has) // 2)
+        gone = self._room - room >= max(STEP, (self._most - self._has) // 2)
         if self._weighs or not (gone or self._looks <= 0):
             return
         self._gone = gone
@@ -106,11 +102,10 @@ class WeighedRoot:
     def _weighed(self, what: int | LeewardError) -> None:
         self._weighs = False
         if isinstance(what, LeewardError):
-            self._looks, self._failed = OFTEN, self._failed + self._gone
-            if self._gone and (self._failed >= TRIES or not isinstance(what, PorterRefusal)):
+            self._looks = OFTEN
+            if self._gone:
                 self._end(f"it can't be told what it has written to its root: {what}")
             return
-        self._failed = 0
         self._looks = self._pause = min(2 * self._pause, SELDOM) if what == self._has else OFTEN
         self._has = what
         if what > self._most:

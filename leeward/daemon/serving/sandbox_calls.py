@@ -273,8 +273,7 @@ class OverlayCall(FileTicket):
         order: dict[str, Any] = {"order": "diff", "number": number}
         if isinstance(request, wire.OverlayRead):
             order |= {"order": "read", "path": request.path, "offset": request.offset, "paths": request.paths}
-        if sandbox.held:  # it would find a mixture of two states
-            raise Busy("an overlay of the sandbox is being changed")
+        sandbox.check_unheld()
         try:
             self._fd = memory_file("leeward_results")
             return sandbox.carry(order, [*layers, self._fd], self._answered,

@@ -35,7 +35,9 @@ def test_users_take_turns() -> None:
     line: FairQueue[Job] = FairQueue(100)
     for number in range(5):
         line.add(Job(1, number))
+    assert 1 == line.only_user
     line.add(Job(2, 0))
+    assert line.only_user is None
     line.add(Job(2, 1))
     line.add(Job(3, 0))
 

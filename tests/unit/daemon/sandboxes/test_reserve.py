@@ -10,10 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from leeward.daemon.loop.reactor import Reactor
-from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.sandboxes import reserve
 from leeward.daemon.sandboxes.mounting import Mounts
-from leeward.daemon.sandboxes.reserve import MOST, OFTEN, SELDOM, TRIES, Reserve, WeighedRoot
+from leeward.daemon.sandboxes.reserve import MOST, OFTEN, SELDOM, Reserve, WeighedRoot
 from leeward.errors import Busy, LeewardError
 from leeward.spec.folders import Folder
 
@@ -239,20 +238,3 @@ def test_a_root_that_cannot_be_weighed_ends_for_want_of_space_alone() -> None:
     assert [] == ended
     waits(96 << 20)
     assert ended
-
-
-def test_a_weighing_that_is_refused_is_tried_again_at_once() -> None:
-    """It meets a root that changes places, and others' writing may have made it due: so once it succeeds all is forgiven."""
-    asked, ended = list[Callable[[int | LeewardError], None]](), list[str]()
-    root = WeighedRoot(8 << 20, asked.append, ended.append)
-    root.look(100 << 20)
-    for turn in (TRIES - 1, TRIES):
-        for _ in range(turn):
-            root.look(96 << 20)
-            asked.pop()(PorterRefusal("a mount is elsewhere"))
-        assert (turn == TRIES) == bool(ended)
-        root.look(96 << 20)
-        asked.pop()(0)
-        root.look(96 << 20)
-        assert [] == asked
-        root.look(100 << 20)
