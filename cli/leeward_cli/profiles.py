@@ -21,12 +21,15 @@ from leeward.spec.profiles import OURS
 from leeward_cli.click_options import JSON
 from leeward_cli.terminal_rows import fields
 
+#: What in an image isn't the host's, nor the profile's.
+_HOSTS = ("shows", "devices", "writes to", "user", "variables")
+
 
 @click.command()
 @click.argument("name", default="")
 @click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
 @JSON
-def profiles(name: str, config_file: str | None, as_json: bool) -> int:
+def profiles(name: str, config_file: str | None, as_json: bool) -> None:
     """List the kinds of sandbox, or show what NAME is."""
     try:
         config = load(config_file)
@@ -37,7 +40,6 @@ def profiles(name: str, config_file: str | None, as_json: bool) -> int:
         click.echo(json.dumps(found))
     else:
         click.echo("\n".join(fields(found, max(map(len, found)))))
-    return 0
 
 
 def _all(config: Any) -> dict[str, Any]:
@@ -50,10 +52,11 @@ def _one(config: Any, name: str) -> dict[str, Any]:
     settings = Plans(lambda: config, first(config))(PoolKey(name))
     # As if a cgroup counted memory. Without one, jobs can't write to /dev/zero.
     spec = spec_of(settings, interpreter.find(settings.python_env), memory_counted=True, fixed=False)
-    view = spec.view
-    return {
+    view, own = spec.view, config.profiles.get(name)
+    found = {
         "profile": name,
-        "base": (config.profiles.get(name) or OURS[name]).base,
+        "base": (own or OURS[name]).base,
+        "image": "" if own is None else own.image,
         "shows": [bind.target for bind in view.binds if not bind.device and os.path.exists(bind.source)],
         "devices": [bind.target for bind in view.binds if bind.device],
         "writes to": list(view.scratch.targets),
@@ -64,3 +67,5 @@ def _one(config: Any, name: str) -> dict[str, Any]:
         "limits": [f"{key}={limit_text(key, getattr(spec.limits, key))}" for key in names(type(spec.limits))],
         "workers": f"{settings.pool_size} to {settings.pool_size + settings.room}",
     }
+    # `leeward image show` has an image's.
+    return {key: value for key, value in found.items() if not (found["image"] and key in _HOSTS)}

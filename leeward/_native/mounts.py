@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from leeward._native._shim import lib
 from leeward._native.steps import AT_FDCWD as AT_FDCWD
 from leeward._native.steps import Block, Call, Cell, Step, Table, gives, result_of, returns
+from leeward.base.dataclass import dataclass
 from leeward.errors import KernelRefusal
 
 MNT_DETACH = 2
@@ -63,11 +64,10 @@ def set_one_by_one(fd: int, attributes: MountAttr) -> None:
     remove. KernelRefusal if a mount can't be reached, because another covers it.
     """
     todo = {mount_id(fd): f"/proc/self/fd/{fd}"}
-    with open("/proc/self/mountinfo") as file:
-        rows = [row.split(" ", 5)[:5] for row in file]
+    rows = mounted()
     while todo:
         number, path = todo.popitem()
-        todo |= {int(child): unescaped(point) for child, parent, _, _, point in rows if int(parent) == number}
+        todo |= {row.number: row.point for row in rows if row.parent == number}
         at = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if path.startswith("/proc/self/fd/") else os.O_NOFOLLOW))
         try:
             if mount_id(at) != number:
@@ -115,8 +115,41 @@ def mount_id(fd: int) -> int:
     return int.from_bytes(about[0x90:0x98], "little")
 
 
-def unescaped(point: str) -> str:
-    """The path of a mount point that /proc/self/mountinfo shows as *point*, with escapes."""
+@dataclass(frozen=True, slots=True)
+class MountRow:
+    """
+    A mount in mountinfo: *root* of its file system lies at *point*, both as os.fsdecode has them; the options of the mount,
+    and of the file system.
+    """
+
+    number: int
+    parent: int
+    root: str
+    point: str
+    options: tuple[str, ...]
+    kind: str
+    own: tuple[str, ...]
+
+
+def mounted(text: str | None = None) -> list[MountRow]:
+    """
+    The mounts of this namespace, or those in *text*, of a mountinfo. Rows end with a newline alone: a user who can mount, and
+    a sandbox that moves a folder, choose the bytes of a mount point, of which the kernel escapes those by which it separates.
+    """
+    if text is None:
+        with open("/proc/self/mountinfo", "rb") as file:
+            text = os.fsdecode(file.read())
+    found = []
+    for row in filter(None, text.split("\n")):
+        first, _, second = row.partition(" - ")
+        number, parent, _, root, point, options, *_ = first.split(" ")
+        kind, _, own = second.split(" ", 2)
+        found.append(MountRow(int(number), int(parent), _unescaped(root), _unescaped(point), tuple(options.split(",")), kind,
+                              tuple(own.split(","))))
+    return found
+
+
+def _unescaped(point: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
 
 

@@ -3,7 +3,8 @@ The journal of an `apply`: all that is to be written, complete on the disk befor
 
 Holds:     a folder of the user's state has one file for each `apply` that is under way, locked by its program. One that
            is complete and has no lock was left by a program that was killed: `interrupted` gives it to the next one,
-           which finishes it. An incomplete one is removed: its program had changed nothing.
+           which finishes it. An incomplete one is removed: its program had changed nothing. So is one that isn't as it was
+           written, which nobody can finish.
 Trust:     the folder is used only if no other user can enter it. Without such a folder the journal is a file without a
            name, and an `apply` that is killed stays half done.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import secrets
 import stat
@@ -25,8 +27,9 @@ from leeward.base.user_folders import user_folder
 from leeward.client.changes import FolderChange
 
 _ENDING = ".journal"
-#: The last bytes of a complete journal, after the length of the head before it.
-_END = b"leeward-apply-1\n"
+#: The last bytes of a complete journal, after the sum of the head before it and its length.
+_END = b"leeward-apply-2\n"
+_SUM, _LENGTH = 32, 8
 
 
 def state_folder(environ: Mapping[str, str]) -> str:
@@ -74,20 +77,24 @@ class ApplyJournal:
         head = msgpack.packb([known, self.token, [_row(change) for change in changes],
                               [[os.fsencode(path), *place] for path, place in self._places.items()],
                               [os.fsencode(path) for path in retyped]])
-        rest = memoryview(head + len(head).to_bytes(8, "big") + _END)
+        rest = memoryview(head + hashlib.sha256(head).digest() + len(head).to_bytes(_LENGTH, "big") + bytes(len(_END)))
         while rest:
             rest = rest[os.write(self.fd, rest):]
         os.fsync(self.fd)
+        os.pwrite(self.fd, _END, os.fstat(self.fd).st_size - len(_END))  # not before: a disk may keep the end alone
+        os.fsync(self.fd)
 
     def read(self) -> bool:
-        """Read what `complete` has written; returns False if it isn't complete."""
-        size, tail = os.fstat(self.fd).st_size, len(_END) + 8
+        """Read what `complete` has written; returns False if it isn't complete, or not as it was written."""
+        size, tail = os.fstat(self.fd).st_size, _SUM + _LENGTH + len(_END)
         end = os.pread(self.fd, tail, max(0, size - tail))
-        if len(end) != tail or not end.endswith(_END):
+        length = int.from_bytes(end[_SUM:_SUM + _LENGTH], "big")
+        if len(end) != tail or not end.endswith(_END) or length > size - tail:
             return False
-        length = int.from_bytes(end[:8], "big")
-        (path, device, inode, since), self.token, changes, places, retyped = msgpack.unpackb(
-            os.pread(self.fd, length, size - tail - length))
+        head = os.pread(self.fd, length, size - tail - length)
+        if hashlib.sha256(head).digest() != end[:_SUM]:
+            return False
+        (path, device, inode, since), self.token, changes, places, retyped = msgpack.unpackb(head)
         self.row = {"path": os.fsdecode(path), "device": device, "inode": inode, "since": since}
         self.changes = [FolderChange(*map(_text, fields)) for fields in changes]
         self._places = {os.fsdecode(path): (start, count) for path, start, count in places}
@@ -147,7 +154,8 @@ def interrupted(environ: Mapping[str, str]) -> Iterator[ApplyJournal]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = ApplyJournal(fd, path)
-            if not name.endswith(_ENDING) or not os.fstat(fd).st_nlink:  # another program has just finished it
+            about = os.fstat(fd)  # without a name, another program has just finished it
+            if not (name.endswith(_ENDING) and stat.S_ISREG(about.st_mode) and about.st_nlink):
                 continue
             if found.read():
                 yield found

@@ -98,7 +98,8 @@ class Overlay(UpperLayer):
 
     @staticmethod
     def _find(box: Sandbox, target: str) -> Mapping[str, Any]:
-        rows = box.info().get("mounts", [])
+        info = box.info()
+        rows = info.get("mounts", [])
         try:
             rows = [row for row in rows if row["overlay"]]
             found = [row for row in rows if not target or row["target"] == target]
@@ -111,6 +112,9 @@ class Overlay(UpperLayer):
             raise BadReply("the daemon sent invalid rows of mounts") from None
         if found:
             raise RequestRejected(f"the sandbox has {len(found)} overlays: which target?")
+        if info.get("image") and target in ("", "/"):
+            raise RequestRejected("the sandbox has no copy of a folder: what it has changed of its image's root is shown by"
+                                  " `leeward image diff`, and becomes an image by `leeward image commit`")
         raise RequestRejected(f"{target!r} is no overlay of this sandbox's" if target else
                               "the sandbox has no copy of a folder: open it with workdir= and overlay=True to see what"
                               " it changes there; with compare=True the program that opens it sees what changes in the"

@@ -130,13 +130,13 @@ def _rename(base: int, names: dict[str, str]) -> None:
 
 def _mounted_on_root() -> dict[str, int]:
     """The paths on the root itself where something is mounted, and how many mounts lie there, one upon the other."""
-    with opened(os.open("/", _LOOK)) as root, open("/proc/self/mountinfo", errors="surrogateescape") as file:
-        above = {(parent, point): number for number, parent, _, _, point in (row.split(" ", 5)[:5] for row in file)}
-        found, points = str(native.mount_id(root)), dict[str, int]()
+    with opened(os.open("/", _LOOK)) as root:
+        found, points = native.mount_id(root), dict[str, int]()
+    above = {(row.parent, row.point): row.number for row in native.mounted()}
     for parent, point in [each for each in above if each[0] == found]:
-        points[native.unescaped(point)] = 0
-        while (parent := above.get((parent, point), "")):
-            points[native.unescaped(point)] += 1
+        points[point] = 0
+        while (parent := above.get((parent, point), 0)):
+            points[point] += 1
     return points
 
 

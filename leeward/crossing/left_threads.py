@@ -26,7 +26,7 @@ def others() -> dict[int, str]:
     for task in os.listdir("/proc/self/task"):
         if int(task) != os.getpid():
             try:
-                with open(f"/proc/self/task/{task}/comm") as comm:
+                with open(f"/proc/self/task/{task}/comm", errors="replace") as comm:  # cut after 15 bytes
                     found[int(task)] = comm.read().rstrip("\n")
             except (FileNotFoundError, ProcessLookupError):
                 continue
@@ -61,8 +61,8 @@ def leave_one(idle: Collection[str]) -> list[str]:
 def _turns_until_it_waits(tid: int) -> str:
     """How often thread *tid* was scheduled, if the thread is in futex(2); otherwise ""."""
     try:
-        with open(f"/proc/self/task/{tid}/syscall") as call, open(f"/proc/self/task/{tid}/status") as status:
-            turns = "".join(line for line in status if "ctxt_switches" in line)
+        with open(f"/proc/self/task/{tid}/syscall") as call, open(f"/proc/self/task/{tid}/status", "rb") as status:
+            turns = b"".join(line for line in status if b"ctxt_switches" in line).decode()
             return turns if call.read().split()[:1] == [str(threads.FUTEX)] else ""
     except (FileNotFoundError, ProcessLookupError):
         return ""

@@ -23,7 +23,7 @@ import signal
 import socket
 import stat
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -263,20 +263,11 @@ def _check(at: int, folder: Folder, own: list[OwnPlace], what: str) -> None:
 def _check_mounts(at: int, path: str, what: str) -> None:
     """Check the mounts of the folder *at*; BadRequest if it is of a file system such as proc, or has one below."""
     own = native.mount_id(at)
-    for number, point, kind in _mounted():
-        if number == own and kind in folders.KERNELS:
-            raise BadRequest(f"{what}: {path!r:.80} is of the kernel's file system {kind}")
-        if point != path and folders.within(point, path):
-            raise BadRequest(f"{what}: {point!r:.80} below it is a mount; mount that folder, or unmount it first")
-
-
-def _mounted() -> Iterator[tuple[int, str, str]]:
-    """The id, the mount point and the kind of each mount in this namespace."""
-    with open("/proc/self/mountinfo", errors="surrogateescape") as rows:
-        for row in rows:
-            first, _, second = row.partition(" - ")
-            fields = first.split(" ")
-            yield int(fields[0]), native.unescaped(fields[4]), second.split(" ", 1)[0]
+    for row in native.mounted():
+        if row.number == own and row.kind in folders.KERNELS:
+            raise BadRequest(f"{what}: {path!r:.80} is of the kernel's file system {row.kind}")
+        if row.point != path and folders.within(row.point, path):
+            raise BadRequest(f"{what}: {row.point!r:.80} below it is a mount; mount that folder, or unmount it first")
 
 
 def _show_host(paths: list[str], ids: int, given: list[int]) -> tuple[dict[str, Any], list[int]]:
@@ -289,7 +280,7 @@ def _show_host(paths: list[str], ids: int, given: list[int]) -> tuple[dict[str, 
     for tree in given:
         with contextlib.suppress(LeewardError):
             native.set_attributes(tree, MountAttr(0), ids)
-    points = sorted((point, kind) for _, point, kind in _mounted())
+    points = sorted((row.point, row.kind) for row in native.mounted())
     shown = dict[str, int]()
     for path in filter(lambda path: stat.S_ISDIR(os.lstat(path).st_mode), paths):
         below = [point for point, kind in points if point.startswith(f"{path}/") and kind not in folders.KERNELS]

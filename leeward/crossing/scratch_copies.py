@@ -70,7 +70,7 @@ def give(folders: Sequence[int], into: int) -> None:
 
 
 def _write(file: BinaryIO, row: list[Any] | None) -> None:
-    data = msgpack.packb(row)
+    data = msgpack.packb(row, unicode_errors="surrogateescape")  # an attribute's name may be no text
     file.write(_LENGTH.pack(len(data)) + data)
 
 
@@ -158,7 +158,7 @@ def _read(file: BinaryIO) -> list[Any] | None:
     length, = _LENGTH.unpack(head) if len(head) == _LENGTH.size else (_MOST_ROW + 1,)
     if length > _MOST_ROW or len(data := file.read(length)) < length:
         raise LeewardError("its files couldn't be read to their end")
-    row: list[Any] | None = msgpack.unpackb(data)
+    row: list[Any] | None = msgpack.unpackb(data, unicode_errors="surrogateescape")
     return row
 
 

@@ -10,6 +10,7 @@ Source:    the kernel's overlayfs document: whiteouts, opaque folders, user.over
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import stat
@@ -121,8 +122,10 @@ def weight(upper: int) -> int:
         folder = b"/".join(todo.pop())
         try:
             fd = open_beneath(upper, folder, _FOLDER)
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # it was removed or replaced meanwhile
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+            continue  # it, or a folder above it, was removed or replaced meanwhile, perhaps by a link
         with opened(fd), os.scandir(fd) as entries:
             for entry in entries:
                 try:

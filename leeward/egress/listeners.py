@@ -30,15 +30,6 @@ from leeward.wire.egress_control import DNS, PROXY
 #: Connections that are accepted from one listener, and queries over UDP that are answered, in one turn of the loop.
 _TURN = 64
 
-#: SO_SNDBUF of connections to sandboxes, which the kernel doubles for its own overhead. Their path is the loopback
-#: device, which is so quick that a larger buffer gains nothing. TCP would let the buffer grow to 4 MiB; then a fast
-#: client sleeps and is woken for each segment of 64 KiB, and the broker takes twice the processor time: 0.25 to 0.4 s
-#: for 1 GiB, in place of 0.08 to 0.23 s.
-_SENT = 128 << 10
-#: Their congestion control, which every kernel has. A host's BBR would have a timer pace what never leaves the host, which
-#: took the broker twice the processor time.
-_CONTROL = b"reno"
-
 #: Seconds until a listener is watched again, after no descriptor was left for a connection.
 _PAUSE_S = 0.1
 
@@ -62,10 +53,6 @@ class LeasedListeners:
         self._loop = asyncio.get_running_loop()
         for end in names:
             _prepare(end)
-        for end, _ in ports:  # an accepted socket inherits both options from its listener
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT)
-            with suppress(OSError):  # the host allows others alone; tcp(7)
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _CONTROL)
 
     def lease(self, tenancy: Tenancy) -> None:
         """Lease the listeners to *tenancy*: the next lease, or the present one under another policy, sent before its code."""

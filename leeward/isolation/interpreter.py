@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterable
 
-from leeward._native.mounts import unescaped
+from leeward._native.mounts import mounted
 from leeward.errors import BadRequest, Unsupported
 from leeward.isolation import ownership
 from leeward.spec import folders
@@ -157,12 +157,7 @@ def roots() -> tuple[list[Bind], list[Symlink]]:
     file systems are left out wherever they are mounted: a folder that contains one is shown entry by entry, without the
     way to it.
     """
-    kernels = []
-    with open("/proc/self/mountinfo", errors="surrogateescape") as rows:
-        for row in rows:
-            first, _, second = row.partition(" - ")
-            if second.split(" ", 1)[0] in folders.KERNELS:
-                kernels.append(unescaped(first.split(" ")[4]))
+    kernels = [row.point for row in mounted() if row.kind in folders.KERNELS]
     found: tuple[list[Bind], list[Symlink]] = ([], [])
     _add_roots(os.scandir("/"), kernels, *found)
     if len(found[0]) + len(found[1]) > _MOST_ROOTS:

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.needs("user-namespaces", "images", "usr-busybox")
 
 CONFIG = f"""\
 pool_size = 1
+queue_timeout = {30 * SLOWER}
 images_folder = "{{store}}"
 [limits]
 time = {10 * SLOWER}
@@ -338,6 +339,9 @@ def test_the_root_goes_back_to_a_checkpoint(box: Opens, place: tuple[LiveDaemon,
     first.shell(spoil)
     first.discard(target="/")
     assert fresh == first.shell(names).stdout_text
+    assert 0 == first.shell("mv /host \"$(printf '/h\\ro s\\377')\"").exit_code  # with the mount in it
+    first.restore("two", "/")
+    assert "other" in first.shell("ls /h*/it").stdout_text
 
 
 def held_root(daemon: LiveDaemon) -> list[int]:
@@ -355,6 +359,8 @@ def test_commit_by_the_command_line(box: Opens, place: tuple[LiveDaemon, Images]
     config = tmp_path / "config.toml"
     config.write_text(f'images_folder = "{place[1].folder}"\n')
     assert b"A etc/motd\n" == place[0].run("image", "diff", there.id, "--config", str(config)).stdout
+    with pytest.raises(RequestRejected, match="leeward image diff"):
+        there.diff()
     ran = place[0].run("image", "commit", there.id, "made", "--config", str(config))
 
     assert ran.stdout.startswith(b"made: 2 layers"), ran.stderr
@@ -424,6 +430,8 @@ def test_by_the_command_line(place: tuple[LiveDaemon, Images]) -> None:
     assert b"0\nfrom the image\n" == ran.stdout, ran.stderr
     assert 2 == daemon.run("exec", "--image", "app", "print(1)").returncode
     assert b"33\n" == daemon.run("shell", "--image", "app", "--", "id", "-u").stdout
+    told = daemon.run("profiles", "boxed", "--config", str(daemon.socket.parent / "c.toml")).stdout
+    assert b"busybox" in told and b"/usr" not in told, told
 
 
 def test_a_layer_in_use_is_not_pruned(box: Opens, place: tuple[LiveDaemon, Images]) -> None:

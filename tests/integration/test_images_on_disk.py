@@ -23,6 +23,7 @@ pytestmark = pytest.mark.needs("user-namespaces", "images", "usr-busybox")
 
 CONFIG = f"""\
 pool_size = 1
+queue_timeout = {30 * SLOWER}
 images_folder = "{{store}}"
 [limits]
 time = {10 * SLOWER}
@@ -33,7 +34,7 @@ limits = {{{{ files = "1M" }}}}
 #: Why it is looked for again and again.
 GONE = "a process of the daemon's removes it"
 #: Folders that nobody may look into, and one that no path reaches.
-HIDDEN = "mkdir /h && cd /h && i=0 && while [ $i -lt 300 ]; do mkdir 01234567890123456789 && cd 0*; i=$((i+1)); done"
+HIDDEN = "mkdir /h; cd /h; d=$(printf %0250d 0); i=0; while [ $i -lt 17 ]; do mkdir $d; cd $d; i=$((i+1)); done"
 
 
 @pytest.fixture(scope="module")

@@ -141,8 +141,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     tmp_path.chmod(0o700)
     made: list[LiveDaemon] = []
 
-    def run(size: str = "1G", **options: object) -> LiveDaemon:
-        (tmp_path / "config.toml").write_text(f'sleep_folder = "{tmp_path}/sleep"\nsleep_size = "{size}"\npool_size = 3\n')
+    def run(size: str = "1G", config: str = "", **options: object) -> LiveDaemon:
+        (tmp_path / "config.toml").write_text(
+            f'sleep_folder = "{tmp_path}/sleep"\nsleep_size = "{size}"\npool_size = 3\n{config}')
         made.append(LiveDaemon(tmp_path, "--config", str(tmp_path / "config.toml"), **options))  # type: ignore[arg-type]
         return made[-1].__enter__()
 
@@ -308,7 +309,7 @@ def test_what_is_spoiled_costs_itself_alone(start: Start, tmp_path: Path) -> Non
 #: Heads as only the daemon's own user can write them.
 FORGED = [
     {"metadata": {"a": 1}}, {"metadata": {"a": "\ud800"}}, {"metadata": {"a": "x" * (1 << 20)}}, {"user": "7"}, {"user": [7]},
-    {"until": 10 ** 400}, {"until": float("nan")}, {"idle": -1}, {"patience": None}, {"env": {"A": "\0"}}, {"last": [1]},
+    {"until": 10 ** 400}, {"until": float("nan")}, {"idle": -1}, {"env": {"A": "\0"}}, {"last": [1]},
     {"kernels": [[1, 2]]}, {"denied": {"open": "1"}}, {"used": {"cpu_time": "1"}}, {"used": {"other": 1}}, {"cwd": 1},
     {"key": {"profile": ["python"]}}, {"limits": {"memory": "1"}}, {"limits": {"processes": None}}, {"egress": [1, 2]},
     {"made_on": []}]
@@ -353,6 +354,28 @@ def test_a_forged_head_costs_its_sandbox_alone(start: Start, tmp_path: Path) -> 
     assert ("2", {"a": "b"}) == (kernels[2].execute("x").value, boxes[-1].info()["metadata"])
     assert len(FORGED) == sum("a sandbox of an earlier daemon can't be used" == row.get("event") for row in after.log)
     assert [outside / "file"] == [*outside.iterdir()]
+    for box in boxes:
+        box.close()
+
+
+def test_it_wakes_within_what_its_daemon_allows_by_then(start: Start) -> None:
+    """One that has more sleeps on, and loses nothing by that; the other is the control."""
+    before = start()
+    boxes = [Sandbox(socket=before.socket, memory=size) for size in ("512M", "256M")]
+    kernels = [box.kernel() for box in boxes]
+    for number, kernel in enumerate(kernels):
+        kernel.execute(f"x = {number}")
+    before.end()
+    between = start(config='sandbox_lifetime = 60.0\nsandbox_idle = 50.0\n[ceilings]\nmemory = "300M"\n')
+    with pytest.raises(leeward.RequestRejected, match="memory=512MiB is above this daemon's ceiling 300MiB"):
+        kernels[0].execute("x")
+    assert "1" == kernels[1].execute("x").value
+    told = [box.info() for box in boxes]
+    assert [(True, 50.0), (False, 50.0)] == [(each["asleep"], each["idle"]) for each in told]
+    assert all(each["left"] <= 60.0 for each in told)
+    between.end()
+    start()
+    assert ["0", "1"] == [kernel.execute("x").value for kernel in kernels]
     for box in boxes:
         box.close()
 

@@ -66,8 +66,9 @@ checked(libc.mprotect(start, 600 * MIB, 7))
 for at in range(0, 600 * MIB, MIB):
     ctypes.memset(start + at, 1, MIB)
 """,
-    "touches 60 MiB in each of ten processes": """
+    "touches 60 MiB in each of ten processes whose names read as lines of their status": """
 def job():
+    libc.prctl(15, b"\\rVmSwap:-999999")  # PR_SET_NAME
     kept.append(b"x" * 60 * MIB)
     return 0
 kept = []

@@ -45,7 +45,7 @@ def _workers(keepers: list[int], others: dict[int, float]) -> float | None:
     """The time of the group above all workers' groups, minus that of *others* in it: with version 2 the daemon may be."""
     if not keepers:
         return None
-    mount = unified(Path("/proc/self/mountinfo").read_text())
+    mount = unified(Path("/proc/self/mountinfo").read_bytes().decode(errors="replace"))
     path = group_of(Path(f"/proc/{keepers[0]}/cgroup").read_text())
     top = os.path.dirname(os.path.dirname(path))  # a keeper is in a child of its worker's group
     if mount is None or os.path.basename(path) != "keeper" or top == "/":
@@ -58,7 +58,7 @@ def _workers(keepers: list[int], others: dict[int, float]) -> float | None:
 
 def unified(mountinfo: str) -> str | None:
     """The folder where the root of version 2's hierarchy is mounted; None if it isn't."""
-    for line in mountinfo.splitlines():
+    for line in mountinfo.split("\n"):
         fields, _, kind = line.partition(" - ")
         if kind.startswith("cgroup2 ") and fields.split()[3] == "/":
             return fields.split()[4]

@@ -220,7 +220,7 @@ def _few_ids(uid_map: str) -> bool:
 def _types(mountinfo: str) -> dict[str, str]:
     """Return the type of the filesystem on top of each mount point."""
     found = {}
-    for line in mountinfo.splitlines():
+    for line in mountinfo.split("\n"):  # a mount point can have any other byte
         before, _, after = line.partition(" - ")
         if before.count(" ") > 4:
             found[before.split(" ")[4]] = after.split(" ")[0]

@@ -126,9 +126,9 @@ def _files() -> dict[str, str]:
     found = {}
     for path in FILES:
         with contextlib.suppress(OSError):
-            found[path] = Path(path).read_text(errors="replace")
+            found[path] = Path(path).read_bytes().decode(errors="replace")
     if MOUNTS in found:
-        found[MOUNTS] = "".join(line + "\n" for line in found[MOUNTS].splitlines()
+        found[MOUNTS] = "".join(line + "\n" for line in found[MOUNTS].split("\n")[:-1]
                                 if (point := line.split(" ")[4]) in _SHOWN or point.startswith("/proc/"))
     return found
 

@@ -59,7 +59,7 @@ def commit(box: Sandbox, store: Images, name: str, progress: ImportProgress) -> 
         layers = (*(Packed(_unpacked, diff_id=digest) for digest in base.layers),
                   Packed(lambda: contextlib.nullcontext(spool), size))
         made, _ = store.add(name, FoundImage(layers, base.config), f"a sandbox of {below}", ImportProgress(),
-                            ImageBounds())
+                            ImageBounds(size=store.size))
     new = store.layer(made.layers[-1])
     return made, left + Counter(new.left_out if new is not None else {})
 

@@ -32,6 +32,8 @@ def write(path: str, layers: Sequence[str], config: ImageConfig, tag: str) -> No
 
 def _archive(archive: tarfile.TarFile, layers: Sequence[str], config: ImageConfig, tag: str, spool: str) -> None:
     rows, diff_ids = [], []
+    for folder in ("blobs", "blobs/sha256"):
+        _put(archive, folder, None, 0, tarfile.DIRTYPE)
     for layer in layers:
         with tempfile.TemporaryFile(dir=spool) as file:
             _pack(layer, file)
@@ -64,9 +66,11 @@ def _archive(archive: tarfile.TarFile, layers: Sequence[str], config: ImageConfi
         _put(archive, name, io.BytesIO(data), len(data))
 
 
-def _put(archive: tarfile.TarFile, name: str, file: Any, size: int) -> None:
+def _put(archive: tarfile.TarFile, name: str, file: Any, size: int, kind: bytes = tarfile.REGTYPE) -> None:
+    """As the caller's: an ordinary user's skopeo gives each file to its owner, and folders that aren't named to root."""
     info = tarfile.TarInfo(name)
-    info.size, info.mode = size, 0o644
+    info.type, info.size, info.mode = kind, size, 0o644 if kind == tarfile.REGTYPE else 0o755
+    info.uid, info.gid = os.geteuid(), os.getegid()
     archive.addfile(info, file)
 
 

@@ -151,6 +151,8 @@ class _RegistryBlobs:
 
     def __init__(self, client: httpx2.Client, base: str, ref: Reference, login: str) -> None:
         self._client, self._base, self._ref, self._login = client, base, ref, login
+        asked = urlsplit(base).netloc  # perhaps a mirror
+        self._host = _DOCKER if asked == _DOCKER_HOST else asked
         self._authorization = ""
         self._blobs: dict[str, int] = {}
         self._manifests: dict[str, int] = {}
@@ -226,7 +228,7 @@ class _RegistryBlobs:
                     yield answer
                     return
                 url = self._next(url, answer.headers.get("location", ""))
-        raise BadImage(f"the registry {self._ref.host} redirects for ever")
+        raise BadImage(f"the registry {self._host} redirects for ever")
 
     def _next(self, url: str, location: str) -> str:
         with contextlib.suppress(ValueError):
@@ -235,7 +237,7 @@ class _RegistryBlobs:
             same = _origin(to)[:2] == _origin(self._base)[:2]  # HTTP leads to no host but the registry's own
             if parts.hostname and parts.username is None and (parts.scheme == "https" or (parts.scheme == "http" and same)):
                 return to
-        raise BadImage(f"the registry {self._ref.host} redirects to where nothing is asked")
+        raise BadImage(f"the registry {self._host} redirects to where nothing is asked")
 
     @contextlib.contextmanager
     def _get(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
@@ -246,16 +248,16 @@ class _RegistryBlobs:
                                      auth=None, follow_redirects=False) as answer:
                 yield answer
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
-            raise NoRegistry(f"the registry {self._ref.host} doesn't answer ({type(error).__name__})") from None
+            raise NoRegistry(f"the registry {self._host} doesn't answer ({type(error).__name__})") from None
 
     def _check(self, status: int) -> None:
         if status in (401, 403):
-            raise BadRequest(f"the registry {self._ref.host} shows {self._ref.repository} only to whom it knows:"
-                             f" `docker login {self._ref.host}`")
+            raise BadRequest(f"the registry {self._host} shows {self._ref.repository} only to whom it knows:"
+                             f" `docker login {self._host}`")
         if status == 404:
-            raise BadRequest(f"the registry {self._ref.host} has no {self._ref.repository}:{self._ref.tag}")
+            raise BadRequest(f"the registry {self._host} has no {self._ref.repository}:{self._ref.tag}")
         if status not in (200, 206):
-            raise BadRequest(f"the registry {self._ref.host} answers with status {status}")
+            raise BadRequest(f"the registry {self._host} answers with status {status}")
 
     def _authorize(self, challenge: str) -> None:
         """Get what a challenge asks for: a password, or a token for reading this repository."""
@@ -267,7 +269,7 @@ class _RegistryBlobs:
         realm = about.get("realm", "")
         local = urlsplit(self._base).scheme == "http" and _origin(realm)[:2] == _origin(self._base)[:2]
         if kind.lower() != "bearer" or urlsplit(realm).username is not None or not (realm.startswith("https://") or local):
-            raise BadImage(f"the registry {self._ref.host} asks for a login in a way that isn't known")
+            raise BadImage(f"the registry {self._host} asks for a login in a way that isn't known")
         scope = {"service": about.get("service", ""), "scope": f"repository:{self._ref.repository}:pull"}
         headers = {"Authorization": self._login} if self._login else {}
         with self._get(f"{realm}{'&' if '?' in realm else '?'}{urlencode(scope)}", headers) as answer:
@@ -278,7 +280,7 @@ class _RegistryBlobs:
             found = json.loads(data)
             token = found.get("token") or found.get("access_token")
         if not isinstance(token, str) or not re.fullmatch(r"[!-~]{1,65536}", token):
-            raise BadImage(f"the registry {self._ref.host} gives no token")
+            raise BadImage(f"the registry {self._host} gives no token")
         self._authorization = f"Bearer {token}"
 
 

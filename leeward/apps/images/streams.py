@@ -58,6 +58,10 @@ class ImageBounds:
     depth: int = 256
     ratio: int = 200
 
+    @property
+    def too_large(self) -> BadImage:
+        return BadImage(f"the image takes more than {self.size} bytes, all that other images leave of images_size")
+
 
 class _Headers:
     """A file for tarfile, which reads headers from it alone, goes forward, and has a bound on those of one member."""
@@ -232,7 +236,7 @@ class Plain:
             self._given += len(self._piece)
             self._made.update(self._piece)
             if self._given > self._bounds.size:
-                raise BadImage(f"the image has more than {self._bounds.size} bytes")
+                raise self._bounds.too_large
             if self.compressed and self._given > _FREE + self._bounds.ratio * self._taken:
                 raise BadImage(f"a layer unpacks to more than {self._bounds.ratio} times its size")
         found = self._piece[self._at:self._at + most]

@@ -143,7 +143,7 @@ class _Layer:
         if self.done.names > self._bounds.names:
             raise BadImage(f"the image has more names than the {self._bounds.names} that it may still have")
         if self.done.size > self._bounds.size:
-            raise BadImage(f"the image takes more than {self._bounds.size} bytes")
+            raise self._bounds.too_large
 
     def _note(self, path: bytes, mode: int, time: int) -> None:
         """Keep what a folder gets at the end."""

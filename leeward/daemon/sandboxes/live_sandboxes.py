@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leeward.base.dataclass import dataclass, replace
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor
 from leeward.daemon.sandboxes import importing
 from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.daemon.sandboxes.mounting import Mounting, Mounts
@@ -94,7 +94,7 @@ class LiveSandboxes:
         self.last_uses = LastUses(reactor)
         self.snapshots = Snapshots(reactor, self.last_uses, snapshots, snapshot_idle, wall, leaves=leaves)
         self.falling = UserTurns(MOST_FALLING, reactor.soon)
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
         self._input: dict[int, int] = {}
         self.sleepers: SleepFolder | None = None  # where sleeping sandboxes are, if not in memory
         self.warns: Callable[..., None] = _silent  # they write to the daemon's log
@@ -114,20 +114,22 @@ class LiveSandboxes:
 
     def open(self, user: int, facts: SandboxFacts, on_open: Callable[[str | Refused], None], *, idle: float,
              lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: Pool | None = None,
-             terms: SandboxTerms | None = None, place: Callable[[], Pool] | None = None, sleeps: bool = False) -> str:
+             terms: SandboxTerms | None = None, place: Callable[[LiveSandbox], Pool] | None = None,
+             sleeps: bool = False) -> str:
         """
         Open a sandbox for *user*, who may have *most*. Returns its id, for `give_up`; *on_open* is called once, later,
         with the id or the error. The worker is *pool*'s, for which the request may wait *patience* seconds, and *terms*
-        are that pool's; *place* returns the pool of its kind at a later time. If it *sleeps* it does so, if it can, when it
-        was idle for too long. The desk owns *mounts* from now on, unless this raises: Busy, ShuttingDown or BadRequest.
+        are that pool's; *place* returns the pool of its kind when it wakes, and sets its terms. If it *sleeps* it does so,
+        if it can, when it was idle for too long. The desk owns *mounts* from now on, unless this raises: Busy, ShuttingDown
+        or BadRequest.
         """
         self._registry.admit(user, most)
         now = self._reactor.now()
         name = ""
         sandbox = LiveSandbox(self._reactor, facts, terms or self._terms(),
                               lambda reason, why: self._end(name, reason, why))
-        held = Held(sandbox, on_open=on_open, mounts=mounts, pool=place or (lambda: self._pool), patience=patience,
-                    sleeps=sleeps)
+        again = partial(place, sandbox) if place is not None else lambda: self._pool
+        held = Held(sandbox, on_open=on_open, mounts=mounts, pool=again, patience=patience, sleeps=sleeps)
         entry = self._registry.add(user, held, idle=idle, lifetime=lifetime, now=now)
         name = entry.name
         if self._book is not None:
@@ -219,19 +221,15 @@ class LiveSandboxes:
         """What a later daemon has to know of a sandbox that sleeps."""
         held, now, wall = entry.sandbox, self._reactor.now(), self._wall()
         return {**held.sandbox.record(), "made_on": dict(importing.key()), "user": entry.user, "idle": entry.idle,
-                "sleeps": held.sleeps, "patience": held.patience,
-                "until": wall + entry.until - now, "opened": wall + held.sandbox.opened - now}
+                "sleeps": held.sleeps, "until": wall + entry.until - now, "opened": wall + held.sandbox.opened - now}
 
-    def restore(self, name: str, record: Mapping[str, Any], facts: SandboxFacts,
-                place: Callable[[LiveSandbox], Pool]) -> None:
-        """
-        Have the sandbox *name* again, which an earlier daemon has put to sleep on disk. *place* returns the pool of its kind
-        when it wakes, and sets its terms.
-        """
+    def restore(self, name: str, record: Mapping[str, Any], facts: SandboxFacts, place: Callable[[LiveSandbox], Pool],
+                patience: float) -> None:
+        """Have the sandbox *name* again, which an earlier daemon has put to sleep on disk; the rest is as in `open`."""
         now, wall = self._reactor.now(), self._wall()
         sandbox = LiveSandbox(self._reactor, facts, self._terms(), lambda reason, why: self._end(name, reason, why))
         sandbox.restore(record, wall - record["opened"])
-        held = Held(sandbox, pool=lambda: place(sandbox), patience=record["patience"], sleeps=record["sleeps"])
+        held = Held(sandbox, pool=partial(place, sandbox), patience=patience, sleeps=record["sleeps"])
         entry = self._registry.restore(name, record["user"], held, idle=record["idle"], lifetime=record["until"] - wall,
                                        now=now)
         if self._book is not None:
@@ -365,13 +363,11 @@ class LiveSandboxes:
     def _look_at(self, entry: SandboxEntry) -> None:
         """Set the timer so that it fires no later than *entry* may have to end."""
         when = entry.next_look()
-        if self._timer is None or self._timer.call is None or when < self._timer.when:
-            if self._timer is not None:
-                self._timer.cancel()
+        if not self._timer.is_set or when < self._timer.when:
+            self._timer.cancel()
             self._timer = self._reactor.at(when, self._look)
 
     def _look(self) -> None:
-        self._timer = None
         now = self._reactor.now()
         for entry in self._registry.all():
             reason = entry.due(now)
@@ -389,7 +385,7 @@ class LiveSandboxes:
 
     def broken(self, _error: Exception) -> None:
         """Called by the barrier: a callback has failed. Checks again, a second later, which sandboxes have to end."""
-        if self._timer is None and len(self._registry):
+        if not self._timer.is_set and len(self._registry):
             self._timer = self._reactor.after(1.0, self._look)
 
     # --- the end --------------------------------------------------------------------
@@ -464,8 +460,7 @@ class LiveSandboxes:
 
     def close(self) -> None:
         self._ends = True  # perhaps without `retire`: its start has failed, or its loop
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
                     self._reserve.close, self.opener.close, self.snapshots.close,
                     *([] if self.sleepers is None else [self.sleepers.close]), self.last_uses.close)
@@ -528,15 +523,16 @@ class Bed:
 
     def enter(self, opened: Callable[[Any], None]) -> None:
         held, entry = self._entry.sandbox, self._entry
-        limits = held.sandbox.facts.limits
         assert held.pool is not None
+        pool = held.pool()
+        limits = held.sandbox.facts.limits
 
         def seated(what: Any) -> None:
             if not isinstance(what, Refused):
                 self._desk.seated(what.number, entry.name, held.sandbox.facts.egress)
             opened(what)
 
-        held.seat = held.pool().open_seat(
+        held.seat = pool.open_seat(
             replace(limits, processes=limits.processes + 1), entry.user, seated, held.sandbox.lost,
             partial(self._desk.drained, entry.name), held.patience)
         if held.sleep is None or held.sleep.stage is not SleepStage.WAKING:  # it was refused, or its runner lost, at once

@@ -6,7 +6,7 @@ Owns: the detached mounts of the folders (trees), until they are attached or giv
 Theory of operation. A layer can't be changed below a mounted overlay, so the porter unmounts the overlay, changes the
 layer and mounts it again. Meanwhile no process may be in the sandbox. The change is refused while a process runs that a
 client has started, a kernel included. Background processes that commands have left are ended, and so is the process for
-file calls; the sandbox starts none until the porter has answered. The system's kernel decides in the end: it doesn't
+file calls; porters are waited for; the sandbox starts none until its own has answered. The system's kernel decides in the end: it doesn't
 unmount an overlay that is in use. If a porter ends without an answer during a change, the layer's state is unknown, and
 the sandbox is ended.
 """
@@ -207,8 +207,9 @@ def hide_names(place: LiveSandbox, mounts: Mounts, names: Sequence[str],
                answered: Callable[[Mapping[str, Any] | LeewardError], None]) -> None:
     """
     Hide *names* in an open sandbox, as at its opening. BadRequest without a home of its own, for names in none of its
-    mounts, or too many; LeewardError if the porter can't be started.
+    mounts, or too many; Busy as `check_unheld`, LeewardError if the porter can't be started.
     """
+    place.check_unheld()
     if mounts.covers < 0:
         raise BadRequest("hide is for sandboxes with a home of their own")
     if mounts.hidden + len(names) > MOST_HIDDEN:
@@ -303,7 +304,7 @@ class LayerChange:
 
     def _look(self) -> None:
         present = self._sandbox.present
-        if present and self._reactor.now() < self._until:
+        if present and (self._sandbox.porters or self._reactor.now() < self._until):
             self._reactor.after(_LOOK_S, self._look)
         elif present:
             self._finish(RequestRejected(f"{present} processes of the sandbox don't end"))

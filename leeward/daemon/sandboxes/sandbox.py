@@ -197,8 +197,7 @@ class LiveSandbox:
     def _here(self) -> LiveRunner:
         if self._place is None:
             raise Bug(f"a process was asked of a sandbox that is {self.state.value}")
-        if self.held:
-            raise Busy("an overlay of the sandbox is being changed")
+        self.check_unheld()
         return self._place
 
     def _check_room(self) -> None:
@@ -266,6 +265,11 @@ class LiveSandbox:
     def held(self, held: bool) -> None:
         self._withdraw()
         self._held = held
+
+    def check_unheld(self) -> None:
+        """Check that no overlay is being changed: who looks at one, or changes its mounts, would find two states; Busy."""
+        if self.held:
+            raise Busy("an overlay of the sandbox is being changed")
 
     def _with_env(self, job: Job) -> Job:
         return replace(job, env={**self.facts.env, **job.env}) if self.facts.env else job
@@ -474,12 +478,12 @@ class LiveSandbox:
         os.close(old)
 
     def weigh(self, weighed: Callable[[int | LeewardError], None]) -> None:
-        """Tell what the sandbox has written to its root on a disk, in bytes. LeewardError as for `carry`."""
+        """Tell what the sandbox has written to its root on a disk, in bytes. Busy as `check_unheld`, LeewardError as `carry`."""
         def carried(what: Mapping[str, Any] | LeewardError, _fds: list[int]) -> None:
             if self._place is not None:
                 weighed(what if isinstance(what, LeewardError) else what["bytes"])
 
-        self.carry({"order": "weigh"}, [], carried, WEIGH_S)
+        self._here().carry({"order": "weigh"}, [], carried, WEIGH_S)
 
     def connect(self, port: int, answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None]) -> Cancellable:
         """Connect a socket to a server in the sandbox. Raises as LiveRunner.connect; Busy at the bound."""
@@ -501,20 +505,26 @@ class LiveSandbox:
         """How many processes the sandbox has beside its first, whoever started them."""
         return 0 if self._place is None else len(self._place.processes)
 
+    @property
+    def porters(self) -> int:
+        """How many of these are porters."""
+        return 0 if self._place is None else sum(process.is_porter for process in self._place.processes.values())
+
     def hold(self) -> None:
         """
         Refuse to start processes until `release`, and end those that commands left in the background, or the sandbox
         started itself. Busy if it is held already, or does file calls.
         """
-        if self.held or self.files.calls:
-            raise Busy("file calls are done in the sandbox" if self.files.calls else
-                       "an overlay of the sandbox is being changed")
+        self.check_unheld()
+        if self.files.calls:
+            raise Busy("file calls are done in the sandbox")
         self.held = True
         in_any_case(self.files.rest, self.end_processes)
 
     def end_processes(self) -> None:
-        in_any_case(self._warm.drop, *(process.kill for process in
-                                       ([] if self._place is None else list(self._place.processes.values()))))
+        """End all but porters: who has asked one waits for its answer, and without that a root on a disk is ended."""
+        there = [] if self._place is None else [*self._place.processes.values()]
+        in_any_case(self._warm.drop, *(process.kill for process in there if not process.is_porter))
 
     def release(self) -> None:
         self.held = False

@@ -192,14 +192,17 @@ def narrowed(request: SandboxOpen, operators: Mapping[str, Any]) -> tuple[dict[s
     return _narrowed(request.egress, request.policy, request.fetch_policy, operators)
 
 
-def narrowed_again(key: PoolKey, kept: Sequence[Mapping[str, Any]], user: int, config: Config) -> tuple[
+def narrowed_again(key: PoolKey, kept: Sequence[Mapping[str, Any]] | None, user: int, config: Config) -> tuple[
         dict[str, Any], dict[str, Any]] | None:
     """
-    As `narrowed`, of the policies that an earlier daemon has *kept* of a sandbox: within what the operator's are now, and not
-    what they were. BadRequest if they are none.
+    As `narrowed`, of the policies that were *kept* of a sandbox of *key* while it slept: within what the operator's are now,
+    and not what they were. BadRequest if they are none; as for `sandbox_key` and `operators` where it couldn't be opened now.
     """
-    policy, fetch = ({name: value for name, value in each.items() if name not in _OPERATORS} for each in kept)
-    asked = SandboxOpen(1, profile=key.profile, egress=key.egress, policy=policy, fetch_policy=fetch)
+    policy, fetch = ({name: value for name, value in each.items() if name not in _OPERATORS} for each in kept or ({}, {}))
+    asked = SandboxOpen(1, profile=key.profile, environment=key.environment, egress=key.egress, policy=policy,
+                        fetch_policy=fetch)
+    if sandbox_key(asked, user, config) != key:
+        raise BadRequest(f"the profile {key.profile!r} has an image by now: the sandbox can't wake")
     return narrowed(asked, operators(asked, user, config))
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leeward.base.dataclass import names
+from leeward.base.dataclass import names, replace
 from leeward.daemon.sandboxes import importing
 from leeward.daemon.sandboxes.sandbox import LiveSandbox
 from leeward.daemon.sandboxes.sleep_folder import SleepFolder, check_form
 from leeward.daemon.sandboxes.terms import SandboxFacts, terms_of
 from leeward.daemon.serving.profiles import narrowed_again
 from leeward.daemon.telling.log import log
-from leeward.errors import LeewardError, SnapshotFailed, told
-from leeward.spec.limits import Limits
+from leeward.errors import Busy, LeewardError, SnapshotFailed, told
+from leeward.spec.limits import OF_SANDBOXES, Limits, adjusted
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.wire import fields, sandbox_fields
 
@@ -37,7 +38,7 @@ def _check_metadata(value: object, what: str) -> None:
 
 
 #: What a sandbox's record has to be: what is wrong in one would keep its user from all by `list`.
-_FORM = {"user": int, "idle": float, "sleeps": bool, "patience": float, "until": float, "opened": float,
+_FORM = {"user": int, "idle": float, "sleeps": bool, "until": float, "opened": float,
          "made_on": {str: str}, "key": {str: str}, "limits": {}, "env": fields.env,
          "metadata": _check_metadata, "cwd": sandbox_fields.path, "egress": _check_policies, "kernels": [(int, str)],
          "last": (int, int), "denied": {str: int}, "used": {str: float}}
@@ -82,20 +83,28 @@ def _restore(server: Server, name: str, record: Mapping[str, Any]) -> None:
             check_form(value, float if default is None else type(default), each)
     egress = record["egress"] and tuple(record["egress"])
     facts = SandboxFacts(limits, record["env"], record["metadata"], key, record["cwd"], egress)
-    server.desk.restore(name, record, facts, partial(_place, server, record["user"]))
+    config = server.config
+    times = {"idle": min(record["idle"], config.sandbox_idle),
+             "until": min(record["until"], time.time() + config.sandbox_lifetime)}
+    server.desk.restore(name, {**record, **times}, facts, partial(place_again, server, record["user"]), config.queue_timeout)
 
 
-def _place(server: Server, user: int, sandbox: LiveSandbox) -> Pool:
+def place_again(server: Server, user: int, sandbox: LiveSandbox) -> Pool:
     """
-    The pool in which the sandbox wakes; its terms, and what its policy is within, are those of this daemon. LeewardError if
-    there is none of its kind.
+    The pool in which a sandbox of *user* wakes. It has then what it could be opened with now: its terms and the limits that
+    nobody asks for are of now, and its policy is within the operator's of now. LeewardError if it couldn't: it sleeps on.
     """
-    facts = sandbox.facts
-    key = facts.key
-    if facts.egress is not None:
-        facts.egress = narrowed_again(key, facts.egress, user, server.config)
-    if key == MAIN_POOL:
+    facts, config, most = sandbox.facts, server.config, server.quotas.of(user).sandboxes
+    awake = sum(each.sandbox.seat is not None for each in server.desk.of(user)) if most else 0
+    if 0 < most <= awake:
+        raise Busy(f"{awake} sandboxes of yours are awake, as many as you may have by now: close one, or let it sleep")
+    policy = narrowed_again(facts.key, facts.egress, user, config)
+    branch = None if facts.key == MAIN_POOL else server.place(facts.key)
+    base = config.limits if branch is None else branch.settings.limits
+    asked = {name: getattr(facts.limits, name) for name in OF_SANDBOXES if getattr(facts.limits, name) != getattr(base, name)}
+    limits = adjusted(replace(base, cuts_output=True), config.ceilings, asked, OF_SANDBOXES)
+    facts.limits, facts.egress = limits, policy
+    if branch is None:
         return server.jobs
-    branch = server.place(key)
     sandbox.terms = terms_of(branch.spec, branch.confinement.degraded)
     return branch.pool

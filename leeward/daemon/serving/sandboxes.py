@@ -30,6 +30,7 @@ from leeward.daemon.sandboxes.terms import ProgramTerms, SandboxFacts, terms_of
 from leeward.daemon.serving import profiles, snapshots
 from leeward.daemon.serving import sandbox_calls as calls
 from leeward.daemon.serving.intake import NAME
+from leeward.daemon.serving.restoring import place_again
 from leeward.daemon.serving.waiting import Later
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused, SessionOver, ShuttingDown
 from leeward.spec.job import Job
@@ -200,7 +201,7 @@ class Sandboxes:
         return True
 
     def find(self, name: str) -> SandboxEntry:
-        """The same, but one that sleeps wakes, and is Busy for the time that takes."""
+        """As `find_asleep`, but one that sleeps wakes, and is Busy for the time that takes."""
         entry = self.find_asleep(name)
         if self._desk.retiring:
             raise ShuttingDown("the daemon is shutting down, and puts the sandbox to sleep")
@@ -278,7 +279,7 @@ class Sandboxes:
                              idle=idle, lifetime=lifetime, most=flight.server.quotas.of(flight.user).sandboxes,
                              patience=config.queue_timeout,
                              mounts=mounts, pool=None if place is None else place.pool,
-                             place=None if key == MAIN_POOL else lambda: server.place(key).pool,
+                             place=partial(place_again, server, flight.user),
                              sleeps=request.sleeps or profiles.sleeps(request.profile, config),
                              terms=None if place is None else terms_of(place.spec, place.confinement.degraded))
             return partial(desk.give_up, name, flight.user)
@@ -575,6 +576,7 @@ class Sandboxes:
 
     def read_overlay(self, request: wire.OverlayDiff | wire.OverlayRead, entry: SandboxEntry) -> None:
         calls.OverlayCall(self._desk, self._flight, request, entry)
+
 
 def page(desk: LiveSandboxes, user: int, after: int) -> Mapping[str, Any]:
     """Return the answer to a `sandbox_list`: as many as fit of the sandboxes that were opened after number *after*."""

@@ -12,7 +12,7 @@ import os
 from leeward.errors import SHORT
 
 #: LW_HELPER of _native/src/beside.h.
-_HELPER = "lw-helper"
+_HELPER = b"lw-helper"
 #: Children that we have started in sessions of their own, and that the code waits for which has started them.
 STARTED: set[int] = set()
 
@@ -52,10 +52,10 @@ def reap_orphans(alone: bool = False) -> bool:
         seen.update(map(int, children))
         for child in map(int, children):
             try:
-                with open(f"/proc/{child}/status") as file:
-                    fields = dict(line.split(":\t", 1) for line in file.read().splitlines() if ":\t" in line)
+                with open(f"/proc/{child}/status", "rb") as file:  # its name may have any byte but a newline
+                    fields = dict(line.split(b":\t", 1) for line in file.read().split(b"\n") if b":\t" in line)
                 kept = {session, child} if not alone or child in STARTED else {session}
-                if fields["State"].startswith("Z") and (len(fields["NSpid"].split()) > 1 or fields["Name"] == _HELPER
+                if fields[b"State"].startswith(b"Z") and (len(fields[b"NSpid"].split()) > 1 or fields[b"Name"] == _HELPER
                                                         or os.getsid(child) not in kept):
                     os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG)
             except OSError as error:

@@ -44,11 +44,11 @@ def name(pid: int | None = None) -> str:
 def _starttime(pid: int) -> int:
     """Clock ticks from boot to the start of *pid*; 0 if there is no such process."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
+        with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return int(text.rpartition(")")[2].split()[19])  # field 22; field 2, a name, may hold spaces and parentheses
+    return int(text.rpartition(b")")[2].split()[19])  # field 22; field 2, a name, may hold spaces, parentheses, any byte
 
 
 def make(parent: Group) -> Group:

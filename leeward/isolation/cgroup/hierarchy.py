@@ -12,7 +12,7 @@ import os
 import posixpath
 from collections.abc import Iterable, Iterator
 
-from leeward._native.mounts import unescaped
+from leeward._native.mounts import mounted
 from leeward.base.dataclass import dataclass
 
 
@@ -25,26 +25,23 @@ class Hierarchy:
     writable: bool = True        # the mount isn't read-only; the user may still lack the right to write there
 
 
-def parse(cgroup: str, mountinfo: str) -> tuple[Hierarchy, ...]:
-    """The hierarchies in which a process can see its own group, by the texts of /proc/PID/cgroup and mountinfo."""
+def parse(cgroup: str, mountinfo: str | None = None) -> tuple[Hierarchy, ...]:
+    """The hierarchies in which a process can see its own group, by /proc/PID/cgroup and its mountinfo, or this one's."""
     own: dict[frozenset[str], str] = {}
     for line in cgroup.splitlines():
         _, names, path = line.split(":", 2)
         own[frozenset(names.split(",")) if names else frozenset()] = path
     found: dict[frozenset[str], Hierarchy] = {}
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, (kind, _, options) = before.split(" "), after.split(" ")[:3]
-        if kind not in ("cgroup", "cgroup2"):
+    for row in mounted(mountinfo):
+        if row.kind not in ("cgroup", "cgroup2"):
             continue
-        root, mount = unescaped(fields[3]), unescaped(fields[4])
-        here = _names(options.split(","), own) if kind == "cgroup" else frozenset()
+        here = _names(row.own, own) if row.kind == "cgroup" else frozenset()
         if here is None or here not in own:
             continue
-        folder = _within(own[here], root, mount)
+        folder = _within(own[here], row.root, row.point)
         if folder is not None:  # of several mounts on one folder the last one is visible
-            found[here] = Hierarchy(2 if kind == "cgroup2" else 1, here, mount, folder,
-                                    "ro" not in fields[5].split(",") + options.split(","))
+            found[here] = Hierarchy(2 if row.kind == "cgroup2" else 1, here, row.point, folder,
+                                    "ro" not in (*row.options, *row.own))
     return tuple(found.values())
 
 
@@ -63,8 +60,8 @@ def _within(path: str, root: str, mount: str) -> str | None:
 
 
 def here() -> tuple[Hierarchy, ...]:
-    with open("/proc/self/cgroup") as groups, open("/proc/self/mountinfo") as mounts:
-        return parse(groups.read(), mounts.read())
+    with open("/proc/self/cgroup") as groups:
+        return parse(groups.read())
 
 
 def memory() -> int:

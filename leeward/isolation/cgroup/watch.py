@@ -59,6 +59,9 @@ _CPUCLOCK_SCHED = 2
 #: them by starting and ending threads.
 _TRIES = 3
 
+#: Bytes of one read behind which there may be more: a page, less the longest row of the files that are read.
+_PIECE = 4096 - 1024
+
 #: The errors of a process that has gone.
 GONE = (FileNotFoundError, ProcessLookupError)
 
@@ -256,7 +259,7 @@ def _memory(folder: int, tasks: int) -> tuple[int, int, int]:
     status = _read(folder, "status")
     if tasks > 1 and b"\nRssAnon:" not in status:  # its first thread has ended, and tells of no memory
         status = next((each for each in _of_threads(folder, "status") if b"\nRssAnon:" in each), status)
-    for line in status.splitlines():
+    for line in status.split(b"\n"):
         name, _, value = line.partition(b":")
         if name in (b"RssAnon", b"VmSwap"):
             resident += int(value.split()[0]) << 10
@@ -308,14 +311,18 @@ def fields_of(folder: int) -> list[bytes]:
 
 def pending_of(folder: int) -> int:
     """The signals that wait for a process or its first thread; bit 0 is signal 1."""
-    rows = (line.split() for line in _read(folder, "status").splitlines() if line.startswith((b"SigPnd:", b"ShdPnd:")))
+    rows = (line.split() for line in _status(folder) if line.startswith((b"SigPnd:", b"ShdPnd:")))
     return functools.reduce(operator.or_, (int(mask, 16) for _, mask in rows), 0)
 
 
 def numbers_of(folder: int) -> list[int]:
     """A process's numbers in its pid namespaces, from this one on inwards."""
-    return [int(number) for line in _read(folder, "status").splitlines() if line.startswith(b"NSpid:")
-            for number in line.split()[1:]]
+    return [int(number) for line in _status(folder) if line.startswith(b"NSpid:") for number in line.split()[1:]]
+
+
+def _status(folder: int) -> list[bytes]:
+    """The lines of a process's status. Of the name, which the process chooses, the kernel escapes newlines alone."""
+    return _read(folder, "status").split(b"\n")
 
 
 def children_of(folder: int, pid: int, tasks: int = 1) -> list[int]:
@@ -358,6 +365,10 @@ def _of_threads(folder: int, name: str) -> Iterator[bytes]:
 def _read(folder: int, name: str) -> bytes:
     fd = reserve.opened(lambda: os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder))
     try:
-        return os.read(fd, 1 << 14)
+        data = last = os.read(fd, 1 << 14)
+        while len(last) > _PIECE:  # the kernel gives no more than a page at a time: of the children of one, some 600
+            last = os.read(fd, 1 << 14)
+            data += last
+        return data
     finally:
         os.close(fd)

@@ -45,15 +45,20 @@ def test_a_complete_journal_is_read_as_it_was_written(environ: dict[str, str], t
     assert [] == list(interrupted(environ))
 
 
-def test_a_journal_that_is_cut_anywhere_is_removed(environ: dict[str, str]) -> None:
+def test_a_journal_that_is_cut_or_spoiled_anywhere_is_removed(environ: dict[str, str]) -> None:
+    """And keeps no other from being finished; nor does what is no file."""
     written(environ)
     [name] = os.listdir(state_folder(environ))
     path = Path(state_folder(environ), name)
     whole = path.read_bytes()
-    for size in range(len(whole)):
-        path.write_bytes(whole[:size])
-        assert [] == list(interrupted(environ)), size
+    first = whole.index(b"a\0b\0c") + 5  # what is before is content, which has no form
+    spoiled = [whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1:] for at in range(first, len(whole))]
+    for content in (*(whole[:size] for size in range(len(whole))), *spoiled):
+        path.write_bytes(content)
+        assert [] == list(interrupted(environ)), content
         assert not path.exists()
+    os.mkfifo(path)
+    assert [] == list(interrupted(environ))
 
 
 def test_without_a_folder_of_its_own_a_journal_has_no_name(environ: dict[str, str]) -> None:

@@ -88,6 +88,7 @@ def test_all_that_is_there_is_made_anew(place: Path) -> None:
         file.seek(1 << 38)
         file.write(b"x")
     (work / "empty").touch()
+    os.setxattr(work / "empty", b"user.bad\xff", b"\xff")
     open(os.fsencode(work) + b"/bad\xff\n", "w").close()
     (work / "d/e").chmod(0o511)
     os.utime(work / "d", ns=(3, 4))
@@ -99,6 +100,7 @@ def test_all_that_is_there_is_made_anew(place: Path) -> None:
         assert told(place / "from" / name) == told(place / "to" / name)
     assert (0o40711, 8) == ((about := (place / "to/work").stat()).st_mode, about.st_mtime_ns)
     assert (place / "to/tmp/huge").stat().st_blocks < 64
+    assert b"\xff" == os.getxattr(place / "to/work/empty", b"user.bad\xff")
     assert os.path.samefile(place / "to/work/d/e/f", place / "to/tmp/again")
 
 

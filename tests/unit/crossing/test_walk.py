@@ -12,6 +12,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from leeward._native.beneath import open_beneath
 from leeward.crossing import walk
 from leeward.errors import LeewardError
 
@@ -166,3 +167,24 @@ def test_a_folder_is_weighed_with_its_names(tmp_path: Path) -> None:
     os.close(at)
     with pytest.raises(OSError, match="too long"):
         weight()
+
+
+@pytest.mark.parametrize("by", ["nothing", "file", "link"])
+def test_a_folder_that_is_replaced_while_it_is_weighed_has_no_weight(by: str, tmp_path: Path,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is what programs do, and a sandbox that can't be weighed is ended."""
+    (tmp_path / "top/in").mkdir(parents=True)
+    looks = []
+
+    def opens(folder: int, path: bytes, flags: int) -> int:
+        looks.append(path)
+        if path.endswith(b"in"):
+            (tmp_path / "top").rename(tmp_path / "moved")
+            {"nothing": lambda: None, "file": (tmp_path / "top").touch,
+             "link": lambda: (tmp_path / "top").symlink_to("moved")}[by]()
+        return open_beneath(folder, path, flags)
+
+    monkeypatch.setattr(walk, "open_beneath", opens)
+    with walk.opened(os.open(tmp_path, os.O_PATH)) as fd:
+        assert walk.weight(fd) >= 2 * 512
+    assert 3 == len(looks)

@@ -40,35 +40,6 @@ def test_a_listener_without_a_descriptor_left_is_not_asked_in_every_turn() -> No
     assert [1] == asked
 
 
-def test_what_comes_from_a_sandbox_is_not_paced() -> None:
-    """A host's BBR would have a timer pace what stays on its loopback device."""
-    async def prepare(end: socket.socket) -> None:
-        LeasedListeners([], [(end, 80)], Mock(), Mock())
-
-    with socket.create_server(("127.0.0.1", 0)) as end:
-        asyncio.run(prepare(end))
-        with socket.create_connection(end.getsockname()), end.accept()[0] as accepted:
-            used = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
-
-    assert b"reno" == used.rstrip(b"\0")
-
-
-def test_a_host_that_allows_other_controls_only_has_its_own() -> None:
-    """net.ipv4.tcp_allowed_congestion_control: pacing costs time, and no listener costs the network."""
-    def refuse(_level: int, option: int, _value: object) -> None:
-        if option == socket.TCP_CONGESTION:
-            raise PermissionError
-
-    end = Mock()
-    end.setsockopt.side_effect = refuse
-
-    async def prepare() -> None:
-        LeasedListeners([], [(end, 80)], Mock(), Mock())
-
-    asyncio.run(prepare())
-    assert 2 == end.setsockopt.call_count
-
-
 @pytest.mark.parametrize("told", ["together", "one by one"])
 @pytest.mark.parametrize(("later", "answered"), [(1, True), (2, False)])
 def test_a_query_waits_for_the_policy_of_its_lease(told: str, later: int, answered: bool) -> None:

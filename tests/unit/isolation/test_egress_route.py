@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+from collections import Counter
 
 import pytest
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
-from leeward._native.steps import Call
+from leeward._native.steps import Call, Cell, Table
 from leeward.errors import BadRequest
 from leeward.isolation import egress_route
 from leeward.spec.egress_policy import AGENT_PORTS
@@ -36,7 +38,7 @@ def test_without_the_route_the_proxy_is_alone() -> None:
 
     assert ((53, 3128), (), 1, 3) == (made.ports, made.routes, made.families, made.listeners)
     assert ["listener 53", "listener 53", "listener 3128"] == [cell.name for cell in cells]
-    assert {Call.SOCKET, Call.BIND, Call.LISTEN} == {step.call for step in steps}
+    assert {Call.SOCKET, Call.SETSOCKOPT, Call.BIND, Call.LISTEN} == {step.call for step in steps}
     assert {socket.AF_INET} == {step.arguments[0] for step in steps if Call.SOCKET is step.call}
 
 
@@ -79,8 +81,34 @@ def test_every_family_has_its_route_and_then_its_listeners() -> None:
     calls = [step.call for step in steps]
     assert [Call.SOCKET, Call.WRITE, Call.READ, Call.CLOSE] == calls[:4]
     assert len(made.routes) * 3 == calls.count(Call.LISTEN)
-    options = [step.arguments[1:3] for step in steps if Call.SETSOCKOPT is step.call]
-    assert options == [(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)] * (len(cells) // 2 if len(made.routes) > 1 else 0)
+    options = Counter(step.arguments[1:3] for step in steps if Call.SETSOCKOPT is step.call)
+    only = options.pop((socket.IPPROTO_IPV6, socket.IPV6_V6ONLY), 0)
+    assert (len(cells) // 2 if len(made.routes) > 1 else 0) == only
+    assert {(socket.SOL_SOCKET, socket.SO_SNDBUF), (socket.IPPROTO_TCP, socket.TCP_CONGESTION)} == set(options)
+
+
+def test_the_first_connection_is_not_paced_either() -> None:
+    """The kernel makes it as soon as the listener listens, before the broker has that: it had a host's BBR."""
+    cell = Cell("listener")
+    table = Table(egress_route._listen_steps(cell, socket.AF_INET, socket.SOCK_STREAM, 0))
+    table.run()
+    with socket.socket(fileno=table.value(cell)) as listener:
+        listener.setblocking(True)
+        with socket.create_connection(("127.0.0.1", listener.getsockname()[1])), listener.accept()[0] as accepted:
+            used = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+            room = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+
+    assert (b"reno", 256 << 10) == (used.rstrip(b"\0"), room)
+
+
+def test_a_host_that_allows_other_controls_only_has_its_own() -> None:
+    """net.ipv4.tcp_allowed_congestion_control: pacing costs time, and no listener costs the network."""
+    steps, _ = egress_route.steps(egress_route.plan([80]))
+
+    controls = [step for step in steps if Call.SETSOCKOPT is step.call
+                and step.arguments[1:3] == (socket.IPPROTO_TCP, socket.TCP_CONGESTION)]
+    assert controls
+    assert {(0, -errno.EPERM, -errno.ENOENT)} == {step.answers for step in controls}
 
 
 def test_a_sandbox_has_room_for_the_ports_of_agents() -> None:

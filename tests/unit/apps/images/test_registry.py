@@ -91,6 +91,9 @@ def test_a_mirror_is_asked_instead(served: registry.Registry, tmp_path: Path) ->
     assert "hello" == pulled(tmp_path, "example.com/a/b", served.url)
     with pytest.raises(BadRequest, match="no mirror"):
         pulled(tmp_path, "example.com/a/b", "ftp://x.org")
+    served.wants, served.accepts = 'Basic realm="x"', LOGIN
+    with pytest.raises(BadRequest, match=f"docker login {served.host}"):
+        pulled(tmp_path, "example.com/a/b", served.url)
 
 
 def test_a_password_is_sent_to_who_asks(served: registry.Registry, tmp_path: Path) -> None:

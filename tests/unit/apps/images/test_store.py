@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,6 +145,10 @@ def test_an_export_is_the_same_image(tmp_path: Path, store: Images) -> None:
     top = layer(file(".wh.base"), folder("etc"), file("etc/.wh..wh..opq"), file("etc/x", b"x", mode=0o600))
     before = imported(store, oci(tmp_path / "1", [BASE, top], {"User": "7", "Env": ["A=1"], "Cmd": ["x"]}))
     store.export("image", str(tmp_path / "out.tar"))
+    with tarfile.open(tmp_path / "out.tar") as archive:  # an engine of an ordinary user's gives what isn't said to root
+        rows = {each.name: (each.uid, each.gid) for each in archive}
+    assert {(os.geteuid(), os.getegid())} == {*rows.values()}
+    assert {"blobs", "blobs/sha256"} < {*rows}
 
     after = imported(Images(str(tmp_path / "other")), tmp_path / "out.tar")
     made = tmp_path / "other" / "layers" / after.layers[1]

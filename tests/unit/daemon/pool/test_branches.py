@@ -15,6 +15,7 @@ from leeward.daemon.pool.begin import Settings
 from leeward.daemon.pool.branches import Branches
 from leeward.daemon.pool.quotas import Book, Ledger, Quota, Quotas
 from leeward.errors import BadRequest, Busy, PoolFailed, Refused, ShuttingDown
+from leeward.spec.egress_policy import Policy
 from leeward.spec.pool_key import PoolKey, is_name
 
 FIRST, SLOTS = 10, 12
@@ -241,3 +242,11 @@ def test_a_guests_share_is_of_each_pool() -> None:
 ])
 def test_names_of_branches(text: str, good: bool) -> None:
     assert good == is_name(text)
+
+
+@pytest.mark.parametrize(("settings", "seen"), [
+    (Settings(), False), (Settings(show=("/srv",)), True), (Settings(egress=Policy("open")), True)])
+def test_jobs_may_be_seen_outside_by_a_policy_and_by_sockets_in_what_is_shown(settings: Settings, seen: bool) -> None:
+    branch = object.__new__(branches.Branch)
+    branch.settings = settings
+    assert seen == branch.reaches_out

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from leeward.daemon.sandboxes.mounting import LayerChange, Mounts, keep
+from leeward.daemon.sandboxes.mounting import LayerChange, Mounts, hide_names, keep
+from leeward.daemon.sandboxes.sandbox import LiveSandbox
+from leeward.daemon.sandboxes.terms import SandboxFacts
 from leeward.errors import Busy, LeewardError
 from leeward.spec.folders import Folder
+from leeward.spec.limits import Limits
 
 
 class Box:
     """A sandbox in which nothing runs, whose porters answer when a test says so."""
 
-    running = present = 0
+    running = present = porters = 0
     terms = SimpleNamespace(view=SimpleNamespace(root=None))
     facts = SimpleNamespace(limits=SimpleNamespace(memory=1 << 20))
 
@@ -94,3 +98,33 @@ def test_a_change_that_could_not_begin_is_not_under_way(mounts: Mounts) -> None:
     keep(box, mounts, "/a", "", told.append)
     assert "keep" == answer(box, {"ok": True})
     assert ["1"] == mounts.kept["/a"]
+
+
+def test_a_change_ends_what_commands_have_left_and_waits_for_porters(mounts: Mounts) -> None:
+    """One may weigh the root just then, and a sandbox that can't be weighed is ended. None begins before the change is over."""
+    now, turn, told = [1.0], list[Callable[[], None]](), list[object]()
+    orders, ended = list[tuple[str, Callable[..., None]]](), list[str]()
+    reactor: Any = SimpleNamespace(now=lambda: now[0], after=lambda _seconds, call: turn.append(call))
+    place: Any = SimpleNamespace(
+        withdraw=lambda: None, carry=lambda order, _fds, answered, _seconds: orders.append((order["order"], answered)),
+        processes={name: SimpleNamespace(is_porter="porter" == name, kill=partial(ended.append, name))
+                   for name in ("left", "porter")})
+    sandbox = LiveSandbox(reactor, SandboxFacts(Limits(), {}, {}), Box.terms, lambda _reason, _why: None)  # type: ignore[arg-type]
+    sandbox.begin(place)
+    LayerChange(reactor, sandbox, mounts, "/a", {"order": "discard", "paths": []}, told.append)
+    assert ["left"] == ended
+    del place.processes["left"]
+    now[0] += 30.0
+    turn.pop()()
+    assert ([], []) == (orders, told)
+    place.processes.clear()
+    turn.pop()()
+    mounts.covers = 0
+    for begin in (partial(sandbox.weigh, told.append), partial(hide_names, sandbox, mounts, ["/a/x"], told.append)):
+        with pytest.raises(Busy):
+            begin()
+    [(order, answered)] = orders
+    answered({"ok": True}, [])
+    sandbox.weigh(told.append)
+    assert ["discard", "weigh"] == [order for order, _ in orders]
+    assert [{"ok": True}] == told

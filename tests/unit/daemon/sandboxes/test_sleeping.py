@@ -316,9 +316,9 @@ def restored(reactor: Reactor, pool: HostPool) -> tuple[LiveSandboxes, SandboxEn
     desk = LiveSandboxes(reactor, Mock(), Mock())
     desk.sleepers = Mock()
     facts = SandboxFacts(Limits(), {}, {}, MAIN_POOL, "/", None)
-    record = {"user": 7, "opened": 0.0, "until": 1e12, "idle": 60.0, "patience": 1.0, "sleeps": False, "kernels": [],
+    record = {"user": 7, "opened": 0.0, "until": 1e12, "idle": 60.0, "sleeps": False, "kernels": [],
               "last": [0, 0], "denied": {}, "used": {}}
-    desk.restore("a" * 26, record, facts, lambda _sandbox: pool)  # type: ignore[arg-type, return-value]  # as far as it is used
+    desk.restore("a" * 26, record, facts, Mock(return_value=pool), 1.0)
     return desk, desk.get("a" * 26, 7)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -60,3 +61,15 @@ def test_a_number_that_is_no_childs_any_more_is_forgotten() -> None:
     assert orphans.reap_orphans()
 
     assert 1 not in orphans.STARTED
+
+
+def test_one_with_a_name_that_is_no_text_is_reaped() -> None:
+    """A job chooses its processes' names, which stay when they are dead."""
+    name = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff\\rState:\\tR')"
+    made = subprocess.Popen([sys.executable, "-c", name], start_new_session=True)
+    os.waitid(os.P_PID, made.pid, os.WEXITED | os.WNOWAIT)
+
+    assert orphans.reap_orphans(alone=True)
+    with pytest.raises(ChildProcessError):
+        os.waitid(os.P_PID, made.pid, os.WEXITED | os.WNOHANG)
+    made.wait()

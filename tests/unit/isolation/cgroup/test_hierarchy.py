@@ -80,3 +80,10 @@ def test_of_two_mounts_the_later_is_on_top():
 def test_a_host_without_cgroups():
     """Nothing to find, and no error."""
     assert parse("", "23 1 0:21 / / rw - ext4 /dev/vda rw\n") == ()
+
+
+def test_what_another_user_mounts_is_one_row():
+    """Whatever its path is: the kernel escapes what separates rows and fields, and nothing else by which lines may end."""
+    theirs = "50 23 0:50 / /home/m/a\rb\x85c\u2028d\udcff rw - fuse.m\rx m\x1c rw,user_id=1000\n"
+
+    assert parse(HYBRID_GROUPS, theirs + HYBRID_MOUNTS) == parse(HYBRID_GROUPS, HYBRID_MOUNTS)

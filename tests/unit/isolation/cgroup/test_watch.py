@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import subprocess
+import sys
 
 import pytest
 
+from leeward.isolation.cgroup import watch
 from leeward.isolation.cgroup.watch import PAGE, Account, Key, ProcessSample
 
 MIB = 1 << 20
@@ -278,3 +281,29 @@ def test_a_tree_is_never_charged_less_than_it_holds_nor_more_than_is_resident(se
         account.note(machine.seen(), files=0)
 
         assert machine.held() <= account.memory <= sum(each.resident for each in machine.seen())
+
+
+@pytest.mark.parametrize("name", ["VmSwap:-999999", "VmPTE:", "RssAnon:x", "NSpid:\t1 x", "SigPnd:"])
+def test_a_process_does_not_write_its_status_by_its_name(name: str) -> None:
+    """Of which the kernel escapes newlines alone."""
+    code = f"import ctypes\nctypes.CDLL(None).prctl(15, {b'%c' % 13 + name.encode()!r})\nprint(flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
+        assert made.stdout is not None
+        assert made.stdout.read(1)
+        with watch.process(made.pid) as folder:
+            resident, tables, _ = watch._memory(folder, 1)
+            assert (True, True, made.pid) == (resident > 0, tables > 0, watch.numbers_of(folder)[0])
+            assert 0 == watch.pending_of(folder)
+        made.kill()
+
+
+def test_all_children_are_listed() -> None:
+    """However many: the kernel tells of a few hundred at a time."""
+    code = ("import os, signal, sys\nfor _ in range(1000):\n if not os.fork():\n  signal.pause()\n"
+            "print(flush=True)\nsys.stdin.read()\nos.killpg(0, 9)")
+    with subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          start_new_session=True) as made:
+        assert made.stdout is not None
+        assert made.stdout.read(1)
+        with watch.process(made.pid) as folder:
+            assert 1000 == len(set(watch.children_of(folder, made.pid)))
