@@ -24,7 +24,7 @@ import textwrap
 from pathlib import Path
 
 from kit import entry_points, images, packages, runs
-from kit.egress import free_port
+from kit.loopback import free_port
 from kit.served import Served
 from leeward_cli.bench.ours import daemon
 

@@ -19,6 +19,9 @@ points.build()  # before the first import of leeward's, which the plugins make
 pytest_plugins = ["kit.quick", "kit.skip_policy", "kit.lock_policy", "kit.faults", "kit.unclosed", "kit.ordinary_user",
                   "kit.c_client", "kit.beside", "kit.fixtures"]
 
+# Set in many containers: then each program that a test starts compiles anew what it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Ignored, as in the background of a script, they would stay so in every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)

@@ -131,7 +131,22 @@ def _jobs(settings: FigureSettings) -> Sequence[Row]:
                 measured=[spread("client.map", "s", seconds, 2)]),
             Row("fresh jobs a second by client.map, 8 at once on one connection, over 8 callers", quotient(*rates), "x", 0.9,
                 at_most=False, measured=[spread(name, "jobs/s", found, 0, at_most=False) for name, found in zip(
-                    ("client.map", "8 callers"), rates, strict=True)])]
+                    ("client.map", "8 callers"), rates, strict=True)]),
+            _following(settings)]
+
+
+def _following(settings: FigureSettings) -> Row:
+    """Jobs in namespaces that ones before them had, over jobs in new ones."""
+    with contextlib.ExitStack() as stack:
+        paths = [stack.enter_context(daemon(None, f"--reuse={how}")) for how in ("user", "off")]
+        clients = [stack.enter_context(Client(path)) for path in paths]
+        rates: list[list[float]] = [[], []]
+        for _ in range(settings.some(12)):
+            for found, client in zip(rates, clients, strict=True):
+                found.append(_SLEEPERS / timed(partial(_map, client, CALLERS, _SLEEPERS)))
+    return Row("fresh jobs a second by client.map with reuse, over without", quotient(*rates), "x", 1.05, at_most=False,
+               measured=[spread(name, "jobs/s", found, 0, at_most=False) for name, found in zip(
+                   ('reuse = "user"', "without"), rates, strict=True)])
 
 
 def _map(client: Client, at_once: int, count: int) -> None:
@@ -258,17 +273,19 @@ def measure_dense(settings: FigureSettings) -> Sequence[Row]:
     """Some minutes, and 8 GiB."""
     _all_descriptors()
     wrong = list[str]()
-    with live.roomy(_LIVE, _DAEMONS) as daemons:
-        found = live.at_once(daemons, _LIVE, wrong)
+    with contextlib.ExitStack() as stack:
+        bare = None if settings.program is None else stack.enter_context(floors.command(settings.program)).call
+        found = live.at_once(stack.enter_context(live.roomy(_LIVE, _DAEMONS)), _LIVE, wrong, bare)
     taken = found["MiB"] - found["MiB before"] + found["MiB more of the kernel's"]
     took, taken_by, outside = (", ".join(f"{name} {value} ms" for name, value in found[what].items())
-                               for what in ("command ms", "processor ms of a command", "program ms"))
-    least = round(100 * found["the same of programs outside"] / found["count"], 2)
+                               for what in ("command ms", "processor ms of a command", "ms beside"))
+    least = round(100 * found["the same beside"] / found["count"], 2)
     return [Row("sandboxes live at once, each with a command answered rightly, twice", found["count"] - len(wrong), "", _LIVE,
                 at_most=False, note="; ".join(wrong) or f"{_DAEMONS} daemons"),
             Row("of them answered the second one within 10 ms", round(100 * found["within 10 ms"] / found["count"], 2), "%",
                 100, at_most=False, note=f"{took}; of a processor {taken_by}", floor=least),
-            Row("of as many programs outside, while all are live: the floor", least, "%", None, note=outside),
+            Row("of as many commands by bare C, with its locks and through as many processes, while all are live: the floor",
+                least, "%", None, note=outside),
             Row("memory of each, with the kernel's", round(taken / found["count"], 2), "MiB", None)]
 
 

@@ -267,7 +267,7 @@ def daemon_stop(socket: str | None, now: bool) -> int:
 @daemon.command("status")
 @JSON
 @SOCKET
-def daemon_status(as_json: bool, socket: str | None) -> int:
+def daemon_status(as_json: bool, socket: str | None) -> None:
     """
     Show which daemon answers: its process, socket and log, and who started it. `leeward status` has the rest.
 
@@ -281,7 +281,7 @@ def daemon_status(as_json: bool, socket: str | None) -> int:
             "degraded": daemon.status.get("degraded")}
     if as_json:
         write(1, json.dumps(rows).encode() + b"\n")
-        return 0
+        return
 
     head = (f"{'process':<15} {daemon.pid or 'not visible here'}\n{'socket':<15} {socket}\n"
             f"{'started by':<15} {daemon.origin}\n{'log':<15} {daemon.log}\n")
@@ -289,7 +289,6 @@ def daemon_status(as_json: bool, socket: str | None) -> int:
                              if key in daemon.status}
     rest = status_text(shown).replace("layers\n", "")
     write(1, escape(encoded(head + rest)))
-    return 0
 
 
 @daemon.command("reload")

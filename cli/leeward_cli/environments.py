@@ -57,7 +57,7 @@ def _open(config_file: str | None) -> tuple[Environments, Any]:
 def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egress: str, index_url: str,
            trusted: tuple[str, ...], folders: tuple[str, ...], allow_source: bool, python: str,
            preload: tuple[str, ...], least: int, most: int, timeout: float, socket: str | None,
-           config_file: str | None) -> int:
+           config_file: str | None) -> None:
     """
     Make the environment NAME from REQUIREMENTs of pip, such as 'pandas==2.2'.
 
@@ -91,7 +91,6 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
             lambda data: line.above(stderr.write, data), sizes.append)
     spent = f", made in {time.monotonic() - started:.1f} s" if new else ", which was there already"
     click.echo(f"{name}: {len(manifest.packages)} packages, {mebibytes(manifest.size)}{spent}")
-    return 0
 
 
 def _lines(file: str) -> list[str]:
@@ -113,7 +112,7 @@ def _lines(file: str) -> list[str]:
 @click.option("--index-url", metavar="URL", default="", help="The index, instead of the one that pip uses here.")
 @click.option("--config", "named", metavar="FILE", help="Write this configuration, not the daemon's default one.")
 @click.option("--show", is_flag=True, help="Show what would be allowed, and write nothing.")
-def setup(index_url: str, named: str | None, show: bool) -> int:
+def setup(index_url: str, named: str | None, show: bool) -> None:
     """
     Let pip in a sandbox reach the package index: for --package, `packages=` and `leeward env create`.
 
@@ -131,7 +130,6 @@ def setup(index_url: str, named: str | None, show: bool) -> int:
         env_setup.write(path, found)
         click.echo(f"written: {path}, environments_egress and [egress.{env_setup.POLICY}]; a running daemon reads them when"
                    " it starts again: leeward daemon stop")
-    return 0
 
 
 @env.command("ensure")
@@ -160,7 +158,7 @@ def ensure(requirements: tuple[str, ...], socket: str | None, as_json: bool) -> 
 @env.command("list")
 @CONFIG
 @JSON_ALL
-def list_(config_file: str | None, as_json: bool) -> int:
+def list_(config_file: str | None, as_json: bool) -> None:
     """List the environments: name, packages, size and time of making."""
     made, config = _open(config_file)
     rows: list[dict[str, Any]] = []
@@ -171,21 +169,20 @@ def list_(config_file: str | None, as_json: bool) -> int:
                      "created": manifest.created if manifest else 0})
     if as_json:
         click.echo(json.dumps(rows))
-        return 0
+        return
     if not rows and not config.environments:
         complain("there is no environment; `leeward env create` makes one")
     width = max([4, *(len(row["name"]) for row in rows)])
     click.echo("".join(f"{each}\n" for each in (*stored(rows, "packages"), *(
         f"{name:<{width}}  by the configuration: {one.path or 'no packages'}"
         for name, one in config.environments.items()))), nl=False)
-    return 0
 
 
 @env.command("show")
 @click.argument("name")
 @CONFIG
 @JSON_ALL
-def show(name: str, config_file: str | None, as_json: bool) -> int:
+def show(name: str, config_file: str | None, as_json: bool) -> None:
     """Show the requirements and the packages of the environment NAME."""
     made, _ = _open(config_file)
     named = made.named(name)
@@ -198,26 +195,23 @@ def show(name: str, config_file: str | None, as_json: bool) -> int:
              "min": named.min, "max": named.max}
     if as_json:
         click.echo(json.dumps(found))
-        return 0
+        return
     shown = {**found, "packages": [f"{package} {version}" for package, version in dict(manifest.packages).items()]}
     click.echo("\n".join(fields(shown, 12)))
-    return 0
 
 
 @env.command("remove")
 @click.argument("name")
 @CONFIG
-def remove(name: str, config_file: str | None) -> int:
+def remove(name: str, config_file: str | None) -> None:
     """Remove NAME. Its environment is removed by `prune`, if no other name stands for it."""
     _open(config_file)[0].remove(name)
-    return 0
 
 
 @env.command("prune")
 @CONFIG
-def prune(config_file: str | None) -> int:
+def prune(config_file: str | None) -> None:
     """Remove environments without a name, and those that were never finished."""
     gone, busy = _open(config_file)[0].prune()
     stay = f", {len(busy)} stay: a daemon has used them since it started" if busy else ""
     click.echo(f"{len(gone)} removed{stay}")
-    return 0

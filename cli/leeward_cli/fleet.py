@@ -94,7 +94,7 @@ def top(once: bool, interval: float, as_json: bool, nodes: Sequence[str]) -> int
               help="After which what is open there ends.  [default: 600]")
 @click.option("--undo", is_flag=True, help="Give the node work again.")
 @_NODES
-def drain(node: str, seconds: float, undo: bool, nodes: Sequence[str]) -> int:
+def drain(node: str, seconds: float, undo: bool, nodes: Sequence[str]) -> None:
     """
     Give NODE no new work. Programs that have sandboxes there are told, and these end after SECONDS.
 
@@ -106,7 +106,6 @@ def drain(node: str, seconds: float, undo: bool, nodes: Sequence[str]) -> int:
             found.undrain(node)
         else:
             found.begin_drain(node, seconds)
-    return 0
 
 
 @fleet.command()

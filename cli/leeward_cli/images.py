@@ -43,7 +43,7 @@ def _open(config_file: str | None) -> Images:
 @click.option("--name", required=True, help="The image's name.")
 @click.option("--tag", default="", help="The image to take from an archive that holds several.")
 @CONFIG
-def import_(source: str, name: str, tag: str, config_file: str | None) -> int:
+def import_(source: str, name: str, tag: str, config_file: str | None) -> None:
     """
     Import an image: an OCI layout or its archive, an archive of `docker save`, a tar of a root, or a folder with one.
 
@@ -54,7 +54,7 @@ def import_(source: str, name: str, tag: str, config_file: str | None) -> int:
     bounds = ImageBounds(size=store.size)
     with store.locked(shared=True):  # makes the folder
         pass
-    return _add(store, name, find(source, bounds, tag, spool=store.folder), os.path.abspath(source), bounds)
+    _add(store, name, find(source, bounds, tag, spool=store.folder), os.path.abspath(source), bounds)
 
 
 @image.command("pull")
@@ -62,7 +62,7 @@ def import_(source: str, name: str, tag: str, config_file: str | None) -> int:
 @click.option("--name", default="", help="The image's name; else the last part of the repository's.")
 @click.option("--mirror", metavar="URL", default="", help="Ask this registry instead, a pull-through cache.")
 @CONFIG
-def pull(ref: str, name: str, mirror: str, config_file: str | None) -> int:
+def pull(ref: str, name: str, mirror: str, config_file: str | None) -> None:
     """
     Pull the image REF from its registry: [HOST[:PORT]/]REPOSITORY[:TAG][@sha256:DIGEST], as docker reads it.
 
@@ -72,7 +72,7 @@ def pull(ref: str, name: str, mirror: str, config_file: str | None) -> int:
     name = name or wanted.repository.rpartition("/")[2]
     name_path("", name)  # BadRequest before anything is asked
     store = _open(config_file)
-    return _add(store, name, registry.pull(wanted, mirror), str(wanted), ImageBounds(size=store.size))
+    _add(store, name, registry.pull(wanted, mirror), str(wanted), ImageBounds(size=store.size))
 
 
 @image.command("diff")
@@ -80,14 +80,13 @@ def pull(ref: str, name: str, mirror: str, config_file: str | None) -> int:
 @SOCKET
 @JSON_LINES
 @CONFIG
-def diff(sandbox: str, socket: str | None, as_json: bool, config_file: str | None) -> int:
+def diff(sandbox: str, socket: str | None, as_json: bool, config_file: str | None) -> None:
     """Show what a live sandbox has changed of its image's root, as `leeward diff` shows it for a folder."""
     store = _open(config_file)
     with attached(sandbox, socket) as box, Progress("comparing"):
         found = committing.diff(box, store)
     for change in found:
         click.echo(json.dumps(row_of(change)) if as_json else line(change))
-    return 0
 
 
 @image.command("commit")
@@ -95,7 +94,7 @@ def diff(sandbox: str, socket: str | None, as_json: bool, config_file: str | Non
 @click.argument("name")
 @SOCKET
 @CONFIG
-def commit(sandbox: str, name: str, socket: str | None, config_file: str | None) -> int:
+def commit(sandbox: str, name: str, socket: str | None, config_file: str | None) -> None:
     """
     Make the image NAME of a live sandbox's image and what the sandbox has changed of its root, as one more layer.
 
@@ -108,16 +107,14 @@ def commit(sandbox: str, name: str, socket: str | None, config_file: str | None)
             f"committing {quoted(sandbox)}", lambda: amount(far.done, far.total, time.monotonic() - began)):
         made, left = committing.commit(box, store, name, far)
     _tell(store, name, made, left, began)
-    return 0
 
 
-def _add(store: Images, name: str, finding: AbstractContextManager[FoundImage], source: str, bounds: ImageBounds) -> int:
+def _add(store: Images, name: str, finding: AbstractContextManager[FoundImage], source: str, bounds: ImageBounds) -> None:
     far, began = ImportProgress(), time.monotonic()
     with Progress(f"importing {quoted(source)}", lambda: amount(far.done, far.total, time.monotonic() - began)), (
             finding) as found:
         made, left = store.add(name, found, source, far, bounds)
     _tell(store, name, made, left, began)
-    return 0
 
 
 def _tell(store: Images, name: str, made: Image, left: Mapping[str, int], began: float) -> None:
@@ -129,7 +126,7 @@ def _tell(store: Images, name: str, made: Image, left: Mapping[str, int], began:
 @image.command("list")
 @CONFIG
 @JSON_ALL
-def list_(config_file: str | None, as_json: bool) -> int:
+def list_(config_file: str | None, as_json: bool) -> None:
     """List the images: name, layers, size and time of import."""
     store = _open(config_file)
     rows: list[dict[str, Any]] = [
@@ -138,18 +135,17 @@ def list_(config_file: str | None, as_json: bool) -> int:
         for name, made in store.names().items()]
     if as_json:
         click.echo(json.dumps(rows))
-        return 0
+        return
     if not rows:
         complain("there is no image; `leeward image pull` and `import` make some")
     click.echo("".join(f"{each}\n" for each in stored(rows, "layers")), nl=False)
-    return 0
 
 
 @image.command("show")
 @click.argument("name")
 @CONFIG
 @JSON_ALL
-def show(name: str, config_file: str | None, as_json: bool) -> int:
+def show(name: str, config_file: str | None, as_json: bool) -> None:
     """Show the layers of the image NAME, and how its programs are started."""
     store = _open(config_file)
     made = store.image(name)
@@ -162,33 +158,30 @@ def show(name: str, config_file: str | None, as_json: bool) -> int:
              "entrypoint": list(made.config.entrypoint), "cmd": list(made.config.cmd),
              "env": [f"{key}={value}" for key, value in made.config.env], "layers": list(made.layers)}
     click.echo(json.dumps(found) if as_json else "\n".join(fields(found, 12)))
-    return 0
 
 
 @image.command("remove")
 @click.argument("name")
 @CONFIG
-def remove(name: str, config_file: str | None) -> int:
+def remove(name: str, config_file: str | None) -> None:
     """Remove NAME. Its layers are removed by `prune`, if no other image has them."""
     _open(config_file).remove(name)
-    return 0
 
 
 @image.command("prune")
 @CONFIG
-def prune(config_file: str | None) -> int:
+def prune(config_file: str | None) -> None:
     """Remove images without a name, their layers, and what was never finished."""
     gone, size, busy = _open(config_file).prune()
     stay = f", {busy} stay: a daemon has used them since it started" if busy else ""
     click.echo(f"{gone} layers removed, {mebibytes(size)}{stay}")
-    return 0
 
 
 @image.command("export")
 @click.argument("name")
 @click.argument("file", type=click.Path(exists=False))
 @CONFIG
-def export(name: str, file: str, config_file: str | None) -> int:
+def export(name: str, file: str, config_file: str | None) -> None:
     """Write the image NAME to the new FILE, as an archive of an OCI layout. All files in it belong to root."""
     began = time.monotonic()
 
@@ -197,4 +190,3 @@ def export(name: str, file: str, config_file: str | None) -> int:
 
     with Progress(f"exporting {name}", far):
         _open(config_file).export(name, file)
-    return 0

@@ -175,6 +175,8 @@ DAEMON = (
            kind=("auto", "uring", "socket")),
     Option("--spares", "N", "Spare processes of each worker, ready in addition to the one for the next job. Each saves"
                             " a job of a burst the wait for a new process, and takes memory.  [default: 1]", kind=number),
+    Option("--reuse", "", "Give jobs of a connection the namespaces of ones before, while more wait.  [default: off]",
+           kind=("off", "user")),
     Option("--fresh-layout", "", "Start an interpreter for each job, so that no two share an address layout or a hash"
                                  " seed; each job then costs the start of one.  [default: off]", off=True),
     Option("--fast-path", "", "Handle short jobs in C, in about half the time.  [default: on]", off=True),

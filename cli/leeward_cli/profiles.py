@@ -29,7 +29,7 @@ _HOSTS = ("shows", "devices", "writes to", "user", "variables")
 @click.argument("name", default="")
 @click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
 @JSON
-def profiles(name: str, config_file: str | None, as_json: bool) -> int:
+def profiles(name: str, config_file: str | None, as_json: bool) -> None:
     """List the kinds of sandbox, or show what NAME is."""
     try:
         config = load(config_file)
@@ -40,7 +40,6 @@ def profiles(name: str, config_file: str | None, as_json: bool) -> int:
         click.echo(json.dumps(found))
     else:
         click.echo("\n".join(fields(found, max(map(len, found)))))
-    return 0
 
 
 def _all(config: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ class Born:
     result: int            # the result of the next step
     hurried: bool = False  # a request waits for this runner
     beside: int = 0        # 0 for a runner's first process; else the control.Kind of the process
+    again: bool = False    # a runner in kept namespaces that had one before
     begun: bool = False    # it has sent the message that it is ready, and read its job's frame
 
 
@@ -31,6 +32,19 @@ class Way:
     table: Table
     ends: Sequence[Cell]        # for the descriptors that come with the order, as keeper.h lists them (LW_ENDS)
     layers: Sequence[int] = ()  # for each step, the number of its layer in control.LAYERS
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """
+    How runners follow each other in kept namespaces. *way*: the steps of all but the first; *once* as for Kept; *rules*: the
+    steps that leave the ruleset for them; *folders*: where they write, all of one tmpfs, new with mode 1777, the first 755.
+    """
+
+    way: Way
+    once: int
+    rules: Table
+    folders: Sequence[str]
 
 
 class Kept:
@@ -46,16 +60,17 @@ class Kept:
         beside: the ways of further processes of a sandbox, in the order of control.Kind, and of the helper that makes
             them. Empty if there are none.
         once: the number of the step that only the keeper's first job takes; 0 if there is none.
+        keeping: how runners follow each other in one's namespaces; None: none does.
     """
 
     def __init__(self, flags: Clone | int, *, filter: bytes, way: Table, ends: Sequence[Cell],
-                 beside: Sequence[Way] = (), once: int = 0) -> None:
+                 beside: Sequence[Way] = (), once: int = 0, keeping: Keeping | None = None) -> None:
         self.flags, self.filter, self.way, self.ends, self.beside = flags, filter, way, ends, beside
         self._program = ffi.from_buffer(filter)
         self.how = ffi.new("struct lw_runner *")
         self.how.flags = flags
         self.how.filter, self.how.filter_count = self._program, len(filter) // 8  # struct sock_filter
-        self.paths = ffi.new("struct lw_way[6]")  # LW_WAYS
+        self.paths = ffi.new("struct lw_way[8]")  # LW_WAYS
         self._layers = []
         for path, each in zip(self.paths, (Way(way, ends), *beside), strict=False):
             path.steps, path.count = each.table.rows
@@ -65,15 +80,26 @@ class Kept:
                 path.layers = self._layers[-1]
         self.born = ffi.new("struct lw_born *")
         self.paths[0].once = once
+        self.keeping = keeping
+        if keeping is not None:
+            self._names = [ffi.new("char[]", folder.encode()) for folder in keeping.folders]
+            self._folders = ffi.new("char *[]", self._names)
+            self.how.folders, self.how.folder_count = self._folders, len(self._names)
+            following, rules = self.paths[6], self.paths[7]  # LW_NEXT, LW_RULES
+            following.steps, following.count = keeping.way.table.rows
+            following.ends = [keeping.way.table.address(end) for end in keeping.way.ends]
+            following.once = keeping.once
+            rules.steps, rules.count = keeping.rules.rows
         self.beginning: Any = None  # a struct lw_beginning * for jobs that begin in C
         self.snapshot: MemorySnapshot | None = None
-        self.begun = Born(0, 0, self.paths[0].count, 0, hurried=True, begun=True)
+        self.begun, self.followed = (Born(0, 0, self.paths[0].count, 0, hurried=True, again=again, begun=True)
+                                     for again in (False, True))
         self.sound = [Born(0, 0, self.paths[0].count, 0, hurried) for hurried in (False, True)]
 
     def copy_at_once(self, pages: Sequence[tuple[int, int]]) -> None:
         """Have *pages* (address and bytes), which each job will write, copied for it in one go (Linux 5.14)."""
         self._pages = ffi.new("struct lw_range[]", list(pages))
-        for path in (self.paths[0], self.paths[3]):  # LW_FIRST, LW_COPY
+        for path in (self.paths[0], self.paths[3], self.paths[6]):  # LW_FIRST, LW_COPY, LW_NEXT
             path.pages, path.page_count = self._pages, len(pages)
 
     def copy_by_clone(self, pages: Sequence[tuple[int, int]]) -> None:
@@ -106,7 +132,7 @@ class Kept:
         self._ready, self._renew = ffi.from_buffer(ready), renew
         self.beginning = ffi.new("struct lw_beginning *", {
             "ready": self._ready, "size": len(ready), "birth": birth, "renew": ffi.cast("void *", id(renew))})
-        self.paths[0].beginning = self.beginning
+        self.paths[0].beginning = self.paths[6].beginning = self.beginning
 
 
 class Settling:
@@ -163,10 +189,11 @@ def _kept_as(ret: int, kept: Kept) -> Born | None:
     if ret == 1:
         born = kept.born
         if born.begun:
-            return kept.begun
-        if born.sound and not born.beside:
+            return kept.begun if born.begun == 1 else kept.followed
+        if born.sound and not born.beside and not born.again:
             return kept.sound[int(born.hurried)]
-        return Born(-born.join_error, -born.affinity_error, born.done, born.result, bool(born.hurried), born.beside)
+        return Born(-born.join_error, -born.affinity_error, born.done, born.result, bool(born.hurried), born.beside,
+                    bool(born.again))
     if ret < 0:
         raise KernelRefusal("recvmsg", "the keeper's control channel", -ret)
     return None

@@ -9,7 +9,8 @@ MOST = 20_000
 
 
 def text_of(result: Result) -> str:
-    parts = [result.stdout_text.rstrip("\n")]
+    """The value of its last expression, if that is shown; its output; and how it ended, if not by itself with 0."""
+    parts = ["" if result.value is None else str(result.value), result.stdout_text.rstrip("\n")]
     if result.stderr_text.strip():
         parts.append(f"[stderr]:\n{result.stderr_text.rstrip()}")
     omitted = result.stdout_omitted + result.stderr_omitted

@@ -43,9 +43,12 @@ class Birth:
     once: int = 0  # the number of the step that only a keeper's first runner takes; 0 if every runner takes all
 
 
-def of(plan: WorkerPlan) -> Birth:
-    """Lay out the steps for *plan*. Called in the zygote, since it reads the limits that runners inherit."""
-    steps = [(layer, step) for layer, made in layers() for step in made(plan)]
+def of(plan: WorkerPlan, *, again: bool = False) -> Birth:
+    """
+    Lay out the steps for *plan*, or those of a runner that comes *again* into kept namespaces. Called in the zygote, since it
+    reads the limits that runners inherit.
+    """
+    steps = [(layer, step) for layer, made in layers() for step in (AGAIN.get(layer, made) if again else made)(plan)]
     report = {"namespaces": "pid 2", "mounts": f"{mounts.read_only(plan.view)} is read-only", "seccomp": "chroot: EACCES",
               "privileges": "no capability, no_new_privs, not dumpable"}
     if plan.landlock.abi:
@@ -84,7 +87,7 @@ def listener_steps(plan: WorkerPlan, birth: int, more: Sequence[Cell] = (), prog
     ]
 
 
-def _proof(plan: WorkerPlan) -> list[Step]:
+def _proof(plan: WorkerPlan, *, again: bool = False) -> list[Step]:
     """Make calls that must be refused, and read locks from the kernel. `runner` checks capabilities after the last step."""
     return [
         *privileges.proof(),
@@ -92,7 +95,8 @@ def _proof(plan: WorkerPlan) -> list[Step]:
         *seccomp.quiet_proof(),
         *mounts.proof(plan.view),
         *landlock_proof(plan),
-        returns(Call.GETPID, value=2),
+        # The parent of one in kept namespaces is in no pid namespace that it can see.
+        returns(Call.GETPPID) if again else returns(Call.GETPID, value=2),
     ]
 
 
@@ -123,6 +127,20 @@ ORDER: tuple[Layer, ...] = (
     ("seccomp", lambda plan: listener_steps(plan, BIRTH, entrances(plan))),  # the last lock
     ("self-check", _proof),
 )
+
+
+#: What differs for a runner in kept namespaces, where the first one has set names, mounts and rules. Ipc's is new.
+AGAIN: dict[str, Callable[[WorkerPlan], list[Step]]] = {
+    "descriptors": lambda plan: descriptors.steps((None, _OUT, _ERR, _JOB, _REPLY, _BIRTH), INHERITED,
+                                                  (landlock.KEPT,) if plan.landlock.abi else ()),
+    "namespaces": lambda plan: namespaces.beside_steps(),
+    "mounts": lambda plan: [returns(Call.CHDIR, mounts.folder(plan.view))],
+    "entrances": lambda plan: [],  # no sandbox gets such a runner
+    "landlock": lambda plan: landlock.again_steps(plan.landlock, landlock.KEPT),
+    "rules' paths": lambda plan: [],
+    "seccomp": lambda plan: listener_steps(plan, BIRTH),
+    "self-check": lambda plan: _proof(plan, again=True),
+}
 
 
 @point("layers.runner")

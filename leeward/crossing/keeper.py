@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from leeward._native.job_pipes import Pipes
-from leeward._native.keeper_loop import Born, Kept, Settling, Way, keep
+from leeward._native.keeper_loop import Born, Keeping, Kept, Settling, Way, keep
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, returns
 from leeward.base.dataclass import dataclass
@@ -72,6 +72,7 @@ class Ways:
 
     settling: Template  # the steps of the keeper's own setup
     birth: Birth  # the steps of each of its runners
+    again: Birth | None  # of those in namespaces that had one before
     beside: Birth | None  # the steps of an interpreter beside a runner's first process, if there are such
     kept: Kept  # the data with which C makes runners
     landlocked: bool  # whether the setup creates a Landlock ruleset for the inits
@@ -83,11 +84,15 @@ class Ways:
 def ways(plan: WorkerPlan) -> Ways:
     """Lay out all that a keeper of *plan* needs; Unsupported if the host lacks a file or folder that *plan* binds."""
     made = birth.of(plan)
+    again = birth.of(plan, again=True) if plan.reuse else None
+    keeping = None if again is None else Keeping(
+        Way(again.table, birth.ENDS), again.once, Table(landlock.kept_steps(plan.landlock, birth.held(plan))),
+        plan.view.scratch.targets)
     others = [beside.way(plan, kind) for kind in Kind if kind is not Kind.PORTER] if plan.enterable else []
     others_ways = [*(way for way, _ in others), porter.way(plan), Way(Table(landlock.domain_steps(plan.landlock)), [])]
     kept = Kept(_runner_namespaces(), filter=plan.init_seccomp, way=made.table, ends=birth.ENDS,
-                beside=others_ways if plan.enterable else [], once=made.once)
-    return Ways(settling(plan), made, others[-1][1] if others else None, kept, plan.landlock.abi > 0, plan.rehearse,
+                beside=others_ways if plan.enterable else [], once=made.once, keeping=keeping)
+    return Ways(settling(plan), made, again, others[-1][1] if others else None, kept, plan.landlock.abi > 0, plan.rehearse,
                 porter.carried(plan), plan.warm)
 
 
@@ -170,6 +175,8 @@ def _serve(ways: Ways, kept: Callable[[], Born | None]) -> None:
         born = kept()
         if born is ways.kept.begun:
             inside.serve_started(JOB, REPLY)
+        elif born is ways.kept.followed:
+            inside.serve_started(JOB, REPLY, os.getpid())
     except BaseException as error:  # interrupts are possible once a job has its frame
         if not ways.kept.born.begun:
             raise
@@ -182,7 +189,8 @@ def _serve(ways: Ways, kept: Callable[[], Born | None]) -> None:
         porter.main(ways.carried, born)
     elif born is not None:
         beside = ways.beside or ways.birth
-        runner.main(beside if born.beside else ways.birth, born, (ways.birth.ready, beside.ready),
+        first = ways.again if born.again and ways.again is not None else ways.birth
+        runner.main(beside if born.beside else first, born, (ways.birth.ready, beside.ready),
                     rehearse=ways.rehearse and not born.hurried, warm=ways.warm)
 
 

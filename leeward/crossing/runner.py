@@ -46,7 +46,7 @@ def main(birth: Birth, born: Born, reports: tuple[bytes, bytes], *, rehearse: bo
             raise LeewardError("capabilities are left")
         layer = "randomness"
         reseeding.freshen()
-        if born.beside:
+        if born.beside or born.again:
             inside.renumber()
         if warm and (files := session.received(BIRTH, 0, _OF_STATE)):
             layer = "warm"

@@ -42,6 +42,7 @@ class Config:
     pool_size: int = 4
     max_jobs: int = -1
     spares: int = 1
+    reuse: str = "off"
     recycle_after: int = 100
     layout_jobs: int = 10_000
     layout_time: float = 600.0

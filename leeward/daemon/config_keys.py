@@ -25,6 +25,9 @@ from leeward.spec.profiles import BASES, IDLE
 from leeward.spec.sizes import parse_size
 from leeward.wire import fields
 
+#: What the key `reuse` may be.
+REUSE = ("off", "user")
+
 #: The most that `max_sessions` may be. Each takes three or four processes, of which many kernels number 32,768.
 MOST_SEATS = 16384
 
@@ -77,16 +80,12 @@ def url(value: Any) -> str:
     return value
 
 
-def policy(value: Any) -> str:
-    if not isinstance(value, str) or not (value == "" or is_name(value)):
-        raise ValueError('must be the name of a policy, or "" for none')
-    return value
-
-
-def image(value: Any) -> str:
-    if not isinstance(value, str) or not (value == "" or is_name(value)):
-        raise ValueError('must be the name of an image, or "" for none')
-    return value
+def name_of(what: str) -> Check:
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or not (value == "" or is_name(value)):
+            raise ValueError(f'must be the name of {what}, or "" for none')
+        return value
+    return check
 
 
 def one_of(words: tuple[str, ...]) -> Check:
@@ -124,20 +123,21 @@ def group(value: Any) -> str:
 
 
 def group_number(name: str) -> int | None:
-    if name.isascii() and name.isdecimal():
-        return int(name) if int(name) < (1 << 32) - 1 else None
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        return None
+    """The gid of a group of this host, by name or number; None if there is none of this name."""
+    return _number(name, lambda: grp.getgrnam(name).gr_gid)
 
 
 def user_number(name: str) -> int | None:
+    """As `group_number`, the uid of a user."""
+    return _number(name, lambda: pwd.getpwnam(name).pw_uid)
+
+
+def _number(name: str, found: Callable[[], int]) -> int | None:
     if name.isascii() and name.isdecimal():
         return int(name) if int(name) < (1 << 32) - 1 else None
     try:
-        return pwd.getpwnam(name).pw_uid
-    except (KeyError, ValueError):
+        return found()
+    except (KeyError, ValueError):  # a NUL in the name
         return None
 
 
@@ -213,6 +213,9 @@ KEYS: dict[str, Key] = {
     "spares": Key(whole(0, 16), "spare processes of each worker: confined and ready for a job, in addition to the one"
                                 " that takes the next job. With more of them bursts are served without delay, and more"
                                 " memory is used"),
+    "reuse": Key(one_of(REUSE), 'whether jobs get namespaces that had one before: "user" is after jobs of the same connection'
+                                " alone, while more of them wait, and only if nothing of the job before is left. It takes"
+                                " less processor time. See docs/threat-model.md"),
     "recycle_after": Key(whole(1, 1_000_000), "jobs after which a worker is replaced"),
     "layout_jobs": Key(whole(0, 1_000_000_000), "jobs after which a new zygote takes over, and with it another address"
                                                 " layout and hash seed; a worker is replaced when it is idle. 0 is"
@@ -290,8 +293,8 @@ KEYS: dict[str, Key] = {
                                      " for root, else ~/.local/share/leeward/environments"),
     "environments_size": Key(size(0), "bytes that these environments may take together; beyond that"
                                     " `leeward env create` is refused"),
-    "environments_egress": Key(policy, "the policy by which pip reaches an index, for `packages` of a sandbox and for"
-                                       ' `leeward env create`; "" is none', True),
+    "environments_egress": Key(name_of("a policy"), "the policy by which pip reaches an index, for `packages` of a sandbox"
+                                                    ' and for `leeward env create`; "" is none', True),
     "environments_index": Key(url, 'the URL of that index; "" is pip\'s own default', True),
     "sleep_folder": Key(path, 'where sandboxes sleep, also while no daemon runs; "" is a folder `sleeping` in'
                               " $STATE_DIRECTORY, which a service has, else none: then they sleep in memory, and end with"
@@ -375,8 +378,8 @@ PROFILE_KEYS: dict[str, Key] = {
     "terminal": Key(flag, "as the key of that name above, where given"),
     "home": Key(home, 'a path such as "/home/user" that leads to /workspace, and is HOME; "" for the base\'s'),
     "idle": Key(one_of(("", *IDLE)), "as the key of that name above, where given"),
-    "image": Key(image, 'an image of `leeward image`, whose root file system its sandboxes have; "" for the host\'s'
-                        " files"),
+    "image": Key(name_of("an image"), 'an image of `leeward image`, whose root file system its sandboxes have; "" for the'
+                                      " host's files"),
     "owners": Key(flag, "in an image whose user is root `stat` tells the owner that a file was given by chown: each"
                         " look at a file takes some ten times as long"),
     "min": Key(whole(1, 256), "workers that stand while the profile is in use"),

@@ -16,7 +16,7 @@ from functools import partial
 from leeward.base.points import point
 from leeward.daemon.early import ENDING
 from leeward.daemon.loop.barrier import nothing
-from leeward.daemon.loop.reactor import READ, Reactor, Repeating, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, READ, Reactor, Repeating
 from leeward.daemon.serving.server import Server
 from leeward.daemon.telling.log import log
 from leeward.daemon.worker.orphans import reap_orphans
@@ -106,7 +106,7 @@ class Signals:
         self._read.setblocking(False)
         self._write.setblocking(False)
         self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-        self._reaping: Timer | None = None
+        self._reaping = NO_TIMER
         self._old = {number: signal.signal(number, nothing)  # the byte on the wake-up descriptor reports it
                      for number in (*ENDING, signal.SIGCHLD)}
         reactor.watch(self._read.fileno(), READ, self._ready)
@@ -117,18 +117,15 @@ class Signals:
             for number in self._read.recv(64):
                 if number in ENDING:
                     self._arrived(signal.Signals(number).name)
-                elif self._reaping is None:
+                elif not self._reaping.is_set:
                     self._reaping = self._reactor.after(_REAP_S, self._reap)
 
     def _reap(self) -> None:
-        self._reaping = None if reap_orphans(alone=True) else self._reactor.after(_AGAIN_S, self._reap)
-
-    def broken(self, _error: Exception) -> None:
-        self._reaping = None
+        if not reap_orphans(alone=True):
+            self._reaping = self._reactor.after(_AGAIN_S, self._reap)
 
     def close(self) -> None:
-        if self._reaping is not None:
-            self._reaping.cancel()
+        self._reaping.cancel()
         self._reactor.barrier.steps(
             partial(signal.set_wakeup_fd, self._old_fd),
             *(partial(signal.signal, number, handler) for number, handler in self._old.items()),

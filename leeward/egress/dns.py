@@ -26,7 +26,7 @@ from leeward.spec.hosts import Address, InvalidHost, parse_host
 A, AAAA, SVCB, HTTPS, ANY, OPT, IN = 1, 28, 64, 65, 255, 41, 1
 
 #: Codes of an answer.
-NO_ERROR, FORMAT_ERROR, SERVER_FAILURE, NO_SUCH_NAME, NOT_IMPLEMENTED = 0, 1, 2, 3, 4
+NO_ERROR, SERVER_FAILURE, NO_SUCH_NAME = 0, 2, 3
 
 #: Seconds that an answer may be kept.
 TTL = 30
@@ -44,7 +44,7 @@ _MAX_RECORDS = 8
 MAX_NAMES = 4096
 
 _HEAD = struct.Struct(">HHHHHH")
-_RESPONSE, _AUTHORITATIVE, _TRUNCATED, _DESIRED, _AVAILABLE, _CHECKING = 0x8000, 0x0400, 0x0200, 0x0100, 0x0080, 0x0010
+_RESPONSE, _DESIRED, _AVAILABLE, _CHECKING = 0x8000, 0x0100, 0x0080, 0x0010
 
 
 @dataclass(frozen=True, slots=True)

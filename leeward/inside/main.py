@@ -105,7 +105,7 @@ def install_handlers() -> None:
 
 
 def renumber() -> None:
-    """In a further process of a runner: correct what `prepare` has set for the first one."""
+    """In a further process of a pid namespace: correct what `prepare` has set for the first one."""
     threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
 
 
@@ -125,10 +125,12 @@ def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1, native: Native =
         door = native.begin(_serve(pipes, pipes.take, me, job_fd, reply_fd, door, native))
 
 
-def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
-    """As `serve`, for a job whose frame was taken in C, after `begin_early`."""
+def serve_started(job_fd: int, reply_fd: int, me: int = _PID) -> NoReturn:
+    """As `serve`, for a job whose frame was taken in C, after `begin_early`. *me*: its number, if it isn't the first."""
     assert _laid is not None
-    _serve(_laid, _laid.taken, _PID, job_fd, reply_fd, -1, NONE)
+    if me != _PID:
+        renumber()
+    _serve(_laid, _laid.taken, me, job_fd, reply_fd, -1, NONE)
     os._exit(0)
 
 
@@ -165,7 +167,7 @@ class _NoPipes:
 def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
     """Reply for a job that was interrupted after C had taken its frame, before `serve_started`."""
     answer.deafen()
-    _reply(_PID, reply_fd, program.raised(error.with_traceback(None)), workspace_files.NOTHING, None)
+    _reply(os.getpid(), reply_fd, program.raised(error.with_traceback(None)), workspace_files.NOTHING, None)
 
 
 def _serve(pipes: Pipes | _NoPipes, take: Callable[[], bytes | None], me: int, job_fd: int, reply_fd: int,

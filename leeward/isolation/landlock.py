@@ -78,6 +78,8 @@ HOLD = True
 #: The number of the first descriptor that a keeper holds for a rule, above those that descriptors.py parks; and at most
 #: so many: the table of descriptors, which each clone copies, doubles at 128.
 HELD, _MOST_HELD = 72, 48
+#: And of the ruleset of kept namespaces.
+KEPT = HELD - 1
 _PLACEHOLDER = "/dev/null"
 
 
@@ -239,15 +241,29 @@ def steps(plan: LandlockPlan, ruleset: Cell | None = None, held: Mapping[str, in
     cell, fs, scoped = ruleset or Cell("ruleset"), plan.fs, plan.scoped
     if ruleset:  # others are made with it, in one domain
         fs, scoped = fs & ~_OTHERS[0], scoped & ~_OTHERS[1]
+    return [*_ruleset(plan, cell, fs, scoped, held or {}), native.restrict_step(cell, plan.flags),
+            *(domain_steps(plan) if ruleset else [returns(Call.CLOSE, cell)])]
+
+
+def kept_steps(plan: LandlockPlan, held: Mapping[str, int]) -> list[Step]:
+    """
+    In a runner's mounts: make the ruleset of those that come after it there, as descriptor KEPT. Each restricts itself by it,
+    and so has a domain of its own.
+    """
+    cell = Cell("ruleset")
+    return [returns(Call.CLOSE, KEPT, unless=(errno.EBADF,)),  # of namespaces that have ended
+            *_ruleset(plan, cell, plan.fs, plan.scoped, held),
+            returns(Call.FCNTL, cell, fcntl.F_DUPFD_CLOEXEC, KEPT, value=KEPT), returns(Call.CLOSE, cell)] if plan.abi else []
+
+
+def _ruleset(plan: LandlockPlan, cell: Cell, fs: int, scoped: int, held: Mapping[str, int]) -> list[Step]:
     made = [native.ruleset_step(cell, fs, plan.net, scoped)]
     for rule in plan.rules:
-        if held and rule.path in held:
+        if rule.path in held:
             made.append(native.held_step(cell, held[rule.path], rule.access, optional=rule.optional))
         else:
             made += native.path_steps(cell, rule.path, rule.access, optional=rule.optional)
-    made += [native.port_step(cell, rule.port, rule.access) for rule in plan.ports]
-    return [*made, native.restrict_step(cell, plan.flags),
-            *(domain_steps(plan) if ruleset else [returns(Call.CLOSE, cell)])]
+    return [*made, *(native.port_step(cell, rule.port, rule.access) for rule in plan.ports)]
 
 
 @point("landlock.domain")

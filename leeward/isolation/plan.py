@@ -57,5 +57,6 @@ class WorkerPlan:
     enterable: bool = False  # the daemon gets the descriptors to start more processes in a runner's sandbox
     terminal_seccomp: bytes = b""  # the filter of processes on a terminal, if `enterable`
     rehearse: bool = True
+    reuse: bool = False  # runners may follow each other in one's namespaces
     warm: bool = False  # the daemon sends each interpreter the state to begin with, or that there is none
     egress: EgressPlan | None = None  # the listeners that the keeper opens for the daemon, and the routes to them

@@ -12,6 +12,8 @@ whose request has others, and after it.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from leeward.base.dataclass import dataclass
 from leeward.spec.limits import KIB, Limits
 from leeward.spec.sandbox import Text
@@ -60,7 +62,7 @@ def processors(machine: Machine, limits: Limits, *, fixed: bool) -> int:
 
 def proc(machine: Machine, limits: Limits, count: int) -> tuple[Text, ...]:
     """The files of /proc of a machine with *count* processors and the memory of *limits*."""
-    return (Text("/proc/meminfo", _meminfo(limits)),                  # free, psutil, node's totalmem
+    return (Text("/proc/meminfo", _meminfo(limits.memory)),                  # free, psutil, node's totalmem
             Text("/proc/cpuinfo", _cpuinfo(machine.cpuinfo, count)),  # lscpu, node's cpus, psutil
             Text("/proc/stat", _stat(machine.booted, count)),         # psutil, ps, top: since when the host is up
             Text("/proc/vmstat", _VMSTAT),                            # vmstat, psutil's swap_memory
@@ -84,15 +86,16 @@ def sys(limits: Limits, count: int) -> tuple[Text, ...]:
 
 def sizes(limits: Limits) -> tuple[bytes, ...]:
     """Return the contents of the files of SIZED, in that order."""
-    return _meminfo(limits), _max(limits.memory).encode(), _max(limits.processes).encode()
+    return _meminfo(limits.memory), _max(limits.memory).encode(), _max(limits.processes).encode()
 
 
 def _max(value: int) -> str:
     return f"{value}\n"
 
 
-def _meminfo(limits: Limits) -> bytes:
-    total = limits.memory // KIB
+@lru_cache(16)  # nearly all sandboxes have the same
+def _meminfo(memory: int) -> bytes:
+    total = memory // KIB
     rows = {"MemTotal": total, "MemFree": total, "MemAvailable": total, "Buffers": 0, "Cached": 0, "SwapCached": 0,
             "Active": 0, "Inactive": 0, "SwapTotal": 0, "SwapFree": 0, "Dirty": 0, "Writeback": 0, "AnonPages": 0,
             "Mapped": 0, "Shmem": 0, "Slab": 0, "SReclaimable": 0, "SUnreclaim": 0, "CommitLimit": total,

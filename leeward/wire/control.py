@@ -79,11 +79,13 @@ class Arm:
     hurried: bool = False  # a job already waits for this runner, so the runner doesn't rehearse
     proved: bool = False  # a runner of this keeper was ready before: what only first ones do is left out
     unpinned: bool = False  # a live sandbox or session waits for it, so the keeper keeps no pages of a job's at hand
+    holder: int = 0  # the connection for whose jobs alone its namespaces are kept; 0: they end with it
+    again: bool = False  # the one before in those that are kept for *holder* was ready
 
 
 @dataclass(frozen=True, slots=True)
 class Armed:
-    """The init and the job's process exist. The process is still setting its locks."""
+    """The init, in kept namespaces the parent, and the job's process exist. The process is still setting its locks."""
 
     runner: int
     pid: int
@@ -242,7 +244,7 @@ _MARK = 0xC1
 #: The cache of decoded messages: bytes of one message, and number of messages, at most.
 _SHORT, _KEPT = 512, 64
 _INTO, _HURRIED, _RULESET, _REAPER, _PROVED = 1, 2, 4, 8, 128
-_UNPINNED = _RULESET  # of an Arm
+_UNPINNED, _AGAIN = _RULESET, _REAPER  # of an Arm
 
 #: The call that a keeper's Failed is about, and what it was for, by number.
 _KEEPER_CALLS = (("clone3", "a runner"), ("pipe2", "its ends"), ("mmap", "the stack of its init"),
@@ -253,9 +255,9 @@ def encode(message: Message) -> bytes:
     """*message* as one datagram."""
     if isinstance(message, Arm):
         flags = (message.into * _INTO | message.hurried * _HURRIED | message.proved * _PROVED
-                 | message.unpinned * _UNPINNED)
+                 | message.unpinned * _UNPINNED | message.again * _AGAIN)
         return _FIXED.pack(_MARK, _Tag.ARM, flags, message.attach, -1 if message.cpu is None else message.cpu,
-                           message.runner, 0, 0, 0, 0, 0, 0)
+                           message.runner, 0, 0, 0, 0, 0, message.holder)
     if isinstance(message, Start):
         flags = (message.into * _INTO | message.hurried * _HURRIED | message.ruleset * _RULESET
                  | message.reaper * _REAPER | message.kind)
@@ -297,7 +299,7 @@ def _fixed(data: bytes) -> Message:
     match kind:
         case _Tag.ARM:
             return Arm(number, bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED),
-                       bool(into & _PROVED), bool(into & _UNPINNED))
+                       bool(into & _PROVED), bool(into & _UNPINNED), sandbox, bool(into & _AGAIN))
         case _Tag.ARMED:
             return Armed(number, value)
         case _Tag.ENDED:

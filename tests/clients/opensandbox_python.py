@@ -108,7 +108,7 @@ def control():
     manager = SandboxManagerSync.create(connection_config=config)
     rows = manager.list_sandbox_infos(SandboxFilter(metadata={"a": "b &=c"}, states=["Running"])).sandbox_infos
     assert [box.id] == [row.id for row in rows]
-    assert [] == manager.list_sandbox_infos(SandboxFilter(states=["Paused"])).sandbox_infos
+    assert [] == manager.list_sandbox_infos(SandboxFilter(metadata={"a": "b &=c"}, states=["Paused"])).sandbox_infos
     again = SandboxSync.connect(box.id, connection_config=config)
     commands(again)
     files(again)

@@ -18,7 +18,7 @@ from kit.approvals import ServedApprovals
 from kit.attack import within, without
 from kit.box import Box, control
 from kit.live_daemon import PATIENCE, LiveDaemon
-from kit.loopback import Quiet, serving
+from kit.loopback import Quiet, free_port, serving
 
 KNOCK = """
 import socket
@@ -107,9 +107,7 @@ def _answers(port: int, token: str) -> int:
 @pytest.mark.no_single_lock("the service counts connections of other users, which no lock of a job's is about")
 def test_c417_cannot_keep_the_operator_from_the_page(tmp_path: Path) -> None:
     """By keeping connections: each of the operator's requests is answered. The same by the operator's own id does."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     (tmp_path / "d").mkdir()
     with LiveDaemon(tmp_path / "d", "--pool-size", "1") as daemon, \
             ServedApprovals(daemon, tmp_path, "--port", str(port)) as served:

@@ -14,10 +14,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from kit import egress
 from kit.attack import serves, within, without
 from kit.box import Box, control
 from kit.egress import Servers, reaching, row_of
+from kit.loopback import free_port
 
 BROKER = "the broker decides, a process of the daemon's, and no lock of the job's"
 
@@ -264,7 +264,7 @@ def test_c255_cannot_change_the_route_or_take_a_listener(host: Servers) -> None:
     policy = {"allow": [f"echo.example.org:{host.echo}"], **HERE}
     with reaching(policy, loopback=True, spares=0) as wide:
         with control():
-            free = within(wide, RESHAPE, port=egress.free_port())
+            free = within(wide, RESHAPE, port=free_port())
             assert {""} == {code for name, code in free.items() if "route" != name}
 
         for port in (host.echo, 53, 3128):

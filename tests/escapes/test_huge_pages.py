@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,14 +45,15 @@ tell({
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[None]:
-    """Free huge pages on this host, which are given back."""
-    before = POOL.read_text()
-    missing = WANTED - int(FREE.read_text())
-    if missing > 0:
-        POOL.write_text(str(int(before) + missing))
-    yield
-    if missing > 0:
-        POOL.write_text(before)
+    """Free huge pages on this host, which are given back. No other run of these tests may take or give back any meanwhile."""
+    with POOL.open() as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        missing = WANTED - int(FREE.read_text())
+        if missing > 0:
+            POOL.write_text(str(int(POOL.read_text()) + missing))
+        yield
+        if missing > 0:
+            POOL.write_text(str(int(POOL.read_text()) - missing))
 
 
 @pytest.mark.smoke

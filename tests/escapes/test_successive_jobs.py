@@ -14,6 +14,7 @@ import secrets
 import select
 import socket
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from kit.attack import make_environment, within
 from kit.box import Box, control, run_outside
 from kit.locks import LOCKS as ALL
 from kit.running import named
+from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.run.execution import Execution
 from leeward.daemon.run.report import Report
 from leeward.daemon.run.runner import Runner
@@ -205,6 +207,91 @@ def test_c091_no_descriptor_of_the_job_before_is_open(looks: Any, pool_size: int
 def test_c092_a_job_starts_from_the_documented_state(looks: Any, pool_size: int) -> None:
     """Folder, masks, limits, environment, locale, contexts."""
     _nothing_of_the_one_before(looks, pool_size, 92)
+
+
+#: What a job may leave in namespaces that the next job of its connection may have (`reuse = "user"`).
+LEFT = {
+    "process": "if 0 == os.fork():\n    os.setsid(); signal.signal(15, signal.SIG_IGN)\n    while True: time.sleep(60)",
+    "sibling": "if 0 == libc.syscall({'x86_64': 56}.get(os.uname().machine, 220), 0x8000 | 17, 0, 0, 0, 0):\n"  # CLONE_PARENT
+               "    while True: time.sleep(60)",
+    "file": "open('/dev/shm/left', 'w').close()",
+    "content": "open('/tmp/left', 'w').write('x' * 10_000)",
+    "attribute": "try: os.setxattr('/workspace', 'user.left', b'x')\nexcept OSError: open('/workspace/left', 'w').close()",
+    "mode": "os.chmod('/tmp', 0o700); os.chmod('/workspace', 0o777); os.utime('/dev/shm', (1, 1))",
+    "segment": "libc.shmget(0x6c77, 4096, 0o1666); libc.semget(0x6c77, 1, 0o1666); libc.msgget(0x6c77, 0o1666)",
+    "queue": "libc.mq_open(b'/left', os.O_CREAT, 0o666, None)",
+    "name": "server = socket.socket(socket.AF_UNIX); server.bind('\\0left'); server.listen()",
+    "host": "libc.sethostname(b'left', 4); libc.mount(b'/tmp', b'/workspace', None, 4096, None)",
+    "nothing": "",
+}
+#: Refused to any job, so that nothing is to be seen even by the job itself.
+REFUSED = {"queue", "host"}
+
+LOOK_AFTER = """
+import ctypes, json, os, signal, socket, time
+libc = ctypes.CDLL(None, use_errno=True)
+def look():
+    folders = ("/workspace", "/tmp", "/dev/shm")
+    reached = socket.socket(socket.AF_UNIX).connect_ex("\\0left")
+    return [sorted(int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())),
+            [os.listdir(folder) for folder in folders], [os.listxattr(folder) for folder in folders],
+            [oct(os.stat(folder).st_mode) for folder in folders], [os.stat(folder).st_mtime < 1e9 for folder in folders],
+            [of(0x6c77, *more, 0) for of, more in ((libc.shmget, (0,)), (libc.semget, (0,)), (libc.msgget, ()))],
+            libc.mq_open(b"/left", os.O_RDONLY), reached, os.uname().nodename, len(open("/proc/self/mountinfo").readlines())]
+"""
+#: The first job of a pid namespace has the number 2 there.
+TELL = "print(json.dumps([time.monotonic(), os.readlink('/proc/self/ns/pid'), os.getpid() > 2, look()]))\n"
+
+
+def _in_turn(box: Box, jobs: list[tuple[int, int, str]]) -> list[list[Any]]:
+    """Send all *jobs* (user, connection, code) at once, and return what each has told."""
+    told: dict[int, Report] = {}
+    for number, (user, connection, code) in enumerate(jobs):
+        box.engine.main.pool.submit(Job(code=(LOOK_AFTER + code + "\n" + TELL).encode()), partial(told.__setitem__, number),
+                                    60.0, user, ReplyAddress(-1, number + 1, connection))
+    box.reactor.run(lambda: len(told) == len(jobs))
+    found = []
+    for number in range(len(jobs)):
+        result = told[number].result
+        assert result is not None
+        assert Outcome.FINISHED is result.outcome, result
+        found.append(json.loads(result.stdout))
+    return found
+
+
+@pytest.mark.needs("controllers")
+@pytest.mark.no_single_lock("what is kept ends where anything is left, and the next job has all locks of its own")
+def test_c430_nothing_is_left_in_namespaces_that_are_kept():
+    """Of a process, a file, an attribute, an object of IPC, a name: the next job in the namespaces finds none of it."""
+    with Box(reuse="user") as box:
+        for name in LEFT.keys() - REFUSED - {"nothing"}:
+            with control():  # in A's own process it is there
+                empty, left = (json.loads(box.run(f"{LOOK_AFTER}{plant}\n{TELL}").stdout)[-1] for plant in ("", LEFT[name]))
+                assert empty != left, name
+        plants = [(0, 1, LEFT[name]) for name in LEFT]
+        jobs = [job for plant in plants for job in (plant, (0, 1, ""))]
+        found = _in_turn(box, [(0, 1, ""), (0, 1, ""), *jobs])[2:]
+
+    for name, (*_, kept, seen) in zip(LEFT, found[1::2], strict=True):
+        assert empty == seen, name
+        assert kept is (name in REFUSED | {"mode", "segment", "name", "nothing"}), name
+
+
+@pytest.mark.needs("controllers")
+@pytest.mark.no_single_lock("it is the daemon that says whose jobs may follow each other")
+def test_c431_no_other_connection_gets_namespaces_that_are_kept():
+    """Not another user's, and not another one of the same user."""
+    with Box(reuse="user") as box:
+        jobs = [each for each, count in (((0, 1, ""), 12), ((0, 2, ""), 2), ((7, 3, ""), 2)) for _ in range(count)]
+        told = _in_turn(box, jobs)
+        with control():  # one that comes alone has them
+            assert sum(kept for *_, kept, _ in _in_turn(box, [(0, 9, "")] * 6)) > 2
+
+    assert any(kept for *_, kept, _ in told)
+    last: dict[str, int] = {}  # the number of a namespace that has ended is given to others
+    for (_, namespace, kept, _), (_, connection, _) in sorted(zip(told, jobs, strict=True)):
+        assert not kept or last[namespace] == connection
+        last[namespace] = connection
 
 
 CHATTER = """

@@ -175,14 +175,14 @@ def test_c058_limits_do_not_depend_on_the_wall_clock() -> None:
     of a host's files with that of an opening, or with now (docs/decisions/0043): there is no other clock for these;
     and those that write into certificates and manifests when they were made. Programs of the operator's that aren't
     the daemon show how long something lasts and when it was; a URL that `leeward serve` has signed, and a node that
-    is drained by one of several programs, have an end by the wall clock; and the approvals service lets requests
-    expire by the wall clock, since they outlive it (0080).
+    is drained by one of several programs, have an end by the wall clock; so have sandboxes that sleep, which outlive their
+    daemon, and the approvals service's requests, which outlive it (0080).
     """
     asks = re.compile(r"\btime\.time\(|time_ns\(|datetime\.(now|utcnow|today)|CLOCK_REALTIME|\bgettimeofday\("
                       r"|\btime\(NULL\)|TFD_TIMER_ABSTIME|pthread_cond_timedwait|sem_timedwait")
     may = {ROOT / "leeward" / name for name in (
-        "daemon/telling/log.py", "spec/folders.py", "daemon/serving/sandbox_calls.py", "client/folder_state.py",
-        "client/changes.py", "client/snapshot_store.py",
+        "daemon/telling/log.py", "spec/folders.py", "daemon/serving/sandbox_calls.py", "daemon/serving/restoring.py",
+        "client/folder_state.py", "client/changes.py", "client/snapshot_store.py",
         "egress/tenancy.py", "egress/sealing.py", "daemon/pool/seals.py", "daemon/pool/asks.py",
         "client/environments.py", "apps/audit/journal.py", "apps/audit/record.py",
         # Programs of the operator's.

@@ -8,6 +8,7 @@ is left without.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ import leeward
 from kit.attack import PRELUDE, within, without
 from kit.box import Box, begins_with, control
 from kit.live_daemon import LiveDaemon, first_line
+from kit.waiting import poll_until
 from leeward._native import supervisor
 from leeward._native.supervisor import INSTANCES, WATCHES
 from leeward.client.mounts import Mount
@@ -54,6 +56,20 @@ def daemon() -> Iterator[LiveDaemon]:
         os.chmod(place, 0o755)
         with LiveDaemon(Path(place), "--pool-size", "3") as made:
             yield made
+
+
+@pytest.fixture(autouse=True)
+def _room() -> None:
+    """Other programs of the host's user may have most of its descriptors for a moment: a control needs as many as a test."""
+    def is_there() -> bool:
+        libc, made = ctypes.CDLL(None), list[int]()
+        while len(made) < 3 * INSTANCES and (fd := libc.inotify_init1(os.O_CLOEXEC)) >= 0:
+            made.append(fd)
+        for fd in made:
+            os.close(fd)
+        return 3 * INSTANCES == len(made)
+
+    poll_until(is_there, "other programs give descriptors of inotify back")
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ import pytest
 
 from kit.approvals import ServedApprovals
 from kit.dying_service import FILE_STEPS, OTHER_STEPS
-from kit.egress import free_port
 from kit.live_daemon import PATIENCE, LiveDaemon, command, first_line
+from kit.loopback import free_port
 from kit.waiting import poll_until
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, LeewardError, Stale

@@ -22,6 +22,7 @@ import pytest
 
 from kit.approvals import ServedApprovals
 from kit.live_daemon import PATIENCE, LiveDaemon, command, first_line
+from kit.loopback import free_port
 from kit.waiting import poll_until
 from leeward.apps.approvals.box_rows import LOOK_S, last_counts
 from leeward.apps.approvals.operator_connection import ApprovalsAway
@@ -171,9 +172,7 @@ def test_a_command_runs_in_the_sandbox_that_asked(service: ServedApprovals, box:
 
 def test_broken_requests_do_not_fill_the_log(daemon: LiveDaemon, tmp_path: Path) -> None:
     """Of a program that anybody has started, on the page's port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with ServedApprovals(daemon, tmp_path, "--port", str(port)) as service:
         for _ in range(200):
             with socket.create_connection(("127.0.0.1", port)) as made:
@@ -189,9 +188,7 @@ def test_serve_prints_a_link_to_the_page_and_takes_its_time_from_the_environment
         daemon: LiveDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bare number is of milliseconds. The link works once."""
     monkeypatch.setenv("MAX_UPTIME", "3600000")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with ServedApprovals(daemon, tmp_path, "--port", str(port)) as service:
         assert service.process.stderr is not None
         link = service.process.stderr.readline().split(" ")[-1].strip()

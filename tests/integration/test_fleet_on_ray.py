@@ -21,7 +21,7 @@ def suite(name: str, tmp_path: Path, **env: str) -> str:
     done = subprocess.run(
         [features.ROOT / ".venv-framework-ray/bin/python", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider",
          "-c", "/dev/null", "--rootdir", tmp_path, features.ROOT / f"tests/frameworks/{name}_suite.py"],
-        env=environment(PYTHONDONTWRITEBYTECODE="1", RAY_USAGE_STATS_ENABLED="0", **env), cwd=tmp_path,
+        env=environment(RAY_USAGE_STATS_ENABLED="0", **env), cwd=tmp_path,
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_PATIENCE)
 
     assert 0 == done.returncode, done.stdout[-8000:] + done.stderr[-4000:]

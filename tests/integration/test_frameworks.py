@@ -89,8 +89,7 @@ def config(folder: Path, outside: Path) -> Path:
     rows = []
     for name, needed, *_ in MORE:
         if name in INSIDE and features.TABLE[needed]():
-            subprocess.run([features.ROOT / f".venv-{needed}/bin/python", "-c", f"import {INSIDE[name]}"], check=True,
-                           env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""})
+            subprocess.run([features.ROOT / f".venv-{needed}/bin/python", "-c", f"import {INSIDE[name]}"], check=True)
             shown = packages.shown(Path(sys.executable), outside / name, (features.ROOT / f".venv-{needed}").resolve())
             rows.append(f'[environments.{name}]\npath = "{shown}"\n')
     if features.TABLE["framework-harbor"]():
@@ -148,7 +147,7 @@ def test_the_frameworks_own_tests_pass(socket: Path, tmp_path: Path, framework: 
                                        options: list[str], counts: dict[str, int]) -> None:
     folder = features.ROOT / f".venv-{environment_name}"
     suite = SUITES / f"{framework.replace('-', '_')}_suite.py"
-    env = environment(socket, PYTHONDONTWRITEBYTECODE="", LEEWARD_TESTS_SOURCES=str(folder / "source"))
+    env = environment(socket, LEEWARD_TESTS_SOURCES=str(folder / "source"))
     env["PYTHONPATH"] += f"{os.pathsep}{entry_points.written(tmp_path / 'leeward')}"
 
     done = subprocess.run(

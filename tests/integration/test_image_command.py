@@ -14,6 +14,7 @@ import pytest
 from kit import registry
 from kit.images import file, folder, layer, oci
 from kit.live_daemon import command, environment
+from kit.loopback import free_port
 from kit.waiting import poll_until
 
 
@@ -86,8 +87,7 @@ def test_pull_from_debians_registry(tmp_path: Path, config: Path) -> None:
     """What is pushed into it as the protocol says comes back with its digests: as a tag and by the digest."""
     source = oci(tmp_path / "oci", [layer(folder("etc")), layer(file("app", b"x" * 100_000))], {"User": "7"})
     [row] = json.loads((source / "index.json").read_text())["manifests"]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     (tmp_path / "registry.yml").write_text(f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {tmp_path}/registry}}}}\n"
                                            f'http: {{addr: "127.0.0.1:{port}"}}\n')
     base = f"http://127.0.0.1:{port}/v2/some/box"

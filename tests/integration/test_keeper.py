@@ -101,7 +101,7 @@ print(message == control.Armed(11, message.pid), not any(map(os.get_blocking, (j
 os.write(job, b"code")
 print(here.receive())
 print(*(os.read(fd, 100) for fd in (reply, out, err)))
-born = f"Born(join_error=0, affinity_error=0, done={len(WAY)}, result=0, hurried=False, beside=0, begun=False)"
+born = f"Born(join_error=0, affinity_error=0, done={len(WAY)}, result=0, hurried=False, beside=0, again=False, begun=False)"
 said = f"({born}, 2, 1, [0, 1, 2, 3, 4, 5, 6, 7], {{{cpu}}})"
 print(birth.socket.recv(1000).decode() == said)
 print(end(here, pid))

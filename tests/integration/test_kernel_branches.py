@@ -325,7 +325,7 @@ def test_c492_a_kernel_cannot_have_the_daemon_close_what_lingers(tmp_path: Path,
     seconds = 4 * PATIENCE
     (tmp_path / "work").mkdir()
     with standing_still(tmp_path, rights=rights) as daemon, \
-            leeward.Sandbox(socket=daemon.socket, profile="workdir", workdir=tmp_path / "work") as box:
+            leeward.Sandbox(socket=daemon.socket, profile="workdir", workdir=tmp_path / "work", timeout=8) as box:
         kernel = box.kernel()
         assert kernel.execute(PASSES.replace("SECONDS", str(int(seconds))).replace("WORDS", str(words))).ok
         began, branch = time.monotonic(), kernel.fork()

@@ -120,13 +120,14 @@ def test_a_new_zygote_that_ends_or_hangs_does_not_disturb_the_daemon(number: int
     with Box(pool_size=1, layout_jobs=1) as box:
         succession = box.engine.main.zygotes.succession
         assert succession is not None
-        succession._patience = 1.0
+        patience, succession._patience = succession._patience, 1.0
         old = box.engine.main.pool.workforce.workers
         box.run("pass")
         box.reactor.run(lambda: succession._successor is not None)
         assert succession._successor is not None
         os.kill(succession._successor.pid, number)
         box.reactor.run(lambda: succession._failures == 1)
+        succession._patience = patience
         assert [b"1\n"] * 3 == [box.run("print(1)").stdout for _ in range(3)]
         box.reactor.run(lambda: renewed(box, old))
 

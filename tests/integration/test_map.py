@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import ctypes
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +18,7 @@ import pytest
 import leeward
 from kit.features import ROOT
 from kit.live_daemon import PATIENCE, LiveDaemon, run
+from leeward_cli.bench.spent import children, zygotes
 
 COUNT = 300
 LIBRARY = Path(leeward.__file__).parent / "_native/sdk/lib/libleeward.so.0"
@@ -60,6 +63,34 @@ def test_a_refused_job_is_one_of_many(mapped) -> None:
     assert isinstance(one.error, leeward.RequestRejected)
     assert one.result is None
     assert (leeward.Outcome.TIMED_OUT, leeward.Outcome.RAISED) == (two.result.outcome, three.result.outcome)
+
+
+#: Jobs that end in every way, and what they end by.
+ENDS = {
+    "import os; os._exit(3)": 3, "import os; os.kill(os.getpid(), 9)": leeward.Outcome.SIGNALLED,
+    "1/0": leeward.Outcome.RAISED,
+    "print(__import__('os').getpid() > 2, __import__('threading').main_thread().native_id == __import__('os').getpid())": 0,
+    "while True: pass": leeward.Outcome.TIMED_OUT, "import os; os.fork() or os.setsid() and __import__('time').sleep(60)": 0,
+    "print(__import__('os').listdir('/tmp')); open('/tmp/left', 'w').close()": 0,
+    "while True: print('x' * 4096)": leeward.Outcome.OUTPUT_LIMIT}
+
+
+def test_jobs_in_namespaces_that_had_others_end_as_any(tmp_path: Path) -> None:
+    with LiveDaemon(tmp_path, "--pool-size", "1", "--reuse", "user") as daemon, leeward.Client(str(daemon.socket)) as client:
+        reuse = client.status()["layers"]["namespaces"]["reuse"]
+        ends = list(client.map([*ENDS] * 3, ordered=True, timeout=0.5, output=1 << 16))
+        for keeper in [each for zygote in zygotes(daemon.process.pid) for each in children(zygote)]:
+            os.kill(keeper, signal.SIGKILL)  # a worker is lost, with what it keeps, and another one serves
+        assert all(one.result.text == "1\n" for one in client.map(["print(1)"] * 20))
+        daemon.idle()
+    kept = [one.result.text == "True True\n" for one in ends if "getpid() > 2" in one.job]
+
+    for one in ends:
+        assert ENDS[one.job] in (one.result.outcome, one.result.exit_code), one
+        assert "left" not in one.result.text
+        assert "True False" not in one.result.text
+    assert any(kept) is (reuse == "user")
+    assert reuse == "user" or reuse.startswith("off: ")
 
 
 NODE = """

@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import select
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kit.box import PATIENCE_S, Box
+from kit.features import outside_tmp
 from leeward.daemon.pool import pool as pool_module
 from leeward.daemon.pool.pool import Ticket
 from leeward.daemon.run.report import Report
@@ -172,6 +174,18 @@ def test_a_death_under_a_running_job_spoils_that_one_alone(box: Box, requests: R
     assert {"job": Outcome.SIGNALLED}.get(target, Outcome.TIMED_OUT) is first.outcome
     assert b"started\n" == first.stdout
     assert (first.outcome in (Outcome.INTERNAL, Outcome.SIGNALLED)) is (first.error is not None)
+
+
+def test_a_job_that_a_socket_of_the_host_may_have_heard_is_not_run_again():
+    """Its profile shows a folder, where one may be."""
+    with tempfile.TemporaryDirectory(dir=outside_tmp()) as folder, Box(pool_size=1, profile="shows", show=(folder,)) as box:
+        requests = Requests(box)
+        requests.submit(FOREVER, time=5.0)
+        worker, runner = running(box)
+        started(worker)
+        kill(box, worker, runner, "keeper")
+        (got,) = requests.results()
+    assert (Outcome.INTERNAL, "WorkerLost") == (got.outcome, got.error and got.error.type)
 
 
 def test_a_stopped_keeper_is_replaced_and_its_job_answered(box: Box, requests: Requests):

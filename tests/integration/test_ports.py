@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -17,6 +16,7 @@ from websockets.sync.client import connect
 
 import leeward
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
+from kit.loopback import free_port
 from kit.waiting import poll_until
 from leeward.client.process import Process
 
@@ -120,8 +120,7 @@ def test_the_command_prints_the_address_and_ends_with_the_sandbox(daemon: LiveDa
 
 
 def test_the_command_takes_a_port_of_the_host_and_an_interrupt(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     argv = command("sandbox", "port", "--on", str(port), box.id, "8000")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment(daemon.socket), text=True) as made:
         assert made.stdout is not None

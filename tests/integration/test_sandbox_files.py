@@ -22,7 +22,7 @@ from leeward_cli import copying
 DAEMON, REACTORS = ("--pool-size", "2"), reactors.WAYS
 CONFIGURATION = '[limits]\nfiles = "600M"\n'
 MIB = 1 << 20
-LARGE = 256 * MIB
+LARGE = 128 * MIB
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ import pytest
 
 import leeward
 from kit import egress_hosts, own_authority
-from kit.egress import free_port
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
+from kit.loopback import free_port
 from kit.served import Served, client_python
 from kit.waiting import poll_until
 

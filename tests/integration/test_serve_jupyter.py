@@ -11,8 +11,8 @@ import pytest
 
 import leeward
 from kit import features, runs
-from kit.egress import free_port
 from kit.live_daemon import PATIENCE, environment
+from kit.loopback import free_port
 from kit.served import Served, client_python, end_sandboxes
 
 pytestmark = pytest.mark.needs("extra-serve")

@@ -19,9 +19,9 @@ import pytest
 
 import leeward
 from kit import mcp_fixtures, runs
-from kit.egress import free_port
 from kit.features import ROOT, node24
 from kit.live_daemon import PATIENCE
+from kit.loopback import free_port
 from kit.served import Served, end_sandboxes
 from kit.waiting import poll_until
 from leeward.apps.serve.tokens import TenantQuota, TokenFile

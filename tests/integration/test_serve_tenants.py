@@ -14,6 +14,7 @@ import pytest
 
 import leeward
 from kit.live_daemon import PATIENCE
+from kit.loopback import free_port
 from kit.served import Served, end_sandboxes
 from kit.waiting import poll_until
 from leeward.apps.serve.tokens import TenantQuota, TokenFile
@@ -191,8 +192,6 @@ def test_its_operator_learns_counts_and_ends_by_tenant(daemon, tmp_path):
 
 @pytest.mark.parametrize(("host", "status"), [("127.0.0.1", b"200"), ("evil.example", b"421")])
 def test_counts_are_told_on_loopback_to_who_names_it(daemon, tmp_path, host, status):
-    from kit.egress import free_port
-
     port = free_port()
     with (Served(daemon.socket, tmp_path, "run-code", "--metrics", f"127.0.0.1:{port}") as served,
           socket.create_connection(("127.0.0.1", port), PATIENCE) as connection):

@@ -330,21 +330,24 @@ def test_no_descriptor_or_thread_is_left_after_close() -> None:
 
 def test_python_may_be_busy(supervisor: Supervisor) -> None:
     """The thread never waits for the GIL: a Python that holds it for 300 ms delays no answer."""
-    with confined.confined(f"""
+    def waited() -> float:
+        with confined.confined(f"""
 parent.recv(1)
 start = time.monotonic(); got = {MOUNT}; tell([got, time.monotonic() - start])""", supervisor) as child:
-        sys.setswitchinterval(5)
-        try:
-            child.go()
-            until = time.monotonic() + 0.3
-            while time.monotonic() < until:
-                pass
-            got, waited = child.told()
-        finally:
-            sys.setswitchinterval(0.005)
+            sys.setswitchinterval(5)
+            try:
+                child.go()
+                until = time.monotonic() + 0.3
+                while time.monotonic() < until:
+                    pass
+                got, seconds = child.told()
+            finally:
+                sys.setswitchinterval(0.005)
+        assert -errno.EACCES == got
+        return float(seconds)
 
-    assert -errno.EACCES == got
-    assert waited < 0.1
+    # On a busy machine one may wait for a processor; who waits for the GIL does so each time.
+    assert any(waited() < 0.1 for _ in range(5))
 
 
 def test_one_code_path_continues_a_call() -> None:

@@ -18,7 +18,6 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +26,7 @@ from typing import Any
 
 import pytest
 
-from kit import features
+from kit import features, packages
 from kit.ordinary_user import Installation, OrdinaryUser
 
 #: The test that checks the result of this run.
@@ -137,14 +136,6 @@ class Run:
         os.close(self._told)
 
 
-def _linked(source: str, target: str) -> None:
-    """Make a hard link to the file if both are on one file system, because some files have hundreds of megabytes."""
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(source, target, follow_symlinks=False)
-
-
 def _checkout(folder: Path, installation: Installation) -> Path:
     """
     The tests and what they read, where everybody may read them; with the shim that is installed,
@@ -163,7 +154,7 @@ def _checkout(folder: Path, installation: Installation) -> Path:
                        (".venv-agents", ()), (".venv-agentprograms", ("bin", "lib64"))):
         if (features.ROOT / name).exists():
             shutil.copytree(features.ROOT / name, folder / name, ignore=shutil.ignore_patterns(*ours),
-                            copy_function=_linked)
+                            copy_function=packages.linked)
     if not ONCE:
         for client in features.ROOT.glob(".venv-client-*"):
             _client(client, folder / client.name)
@@ -175,7 +166,7 @@ def _checkout(folder: Path, installation: Installation) -> Path:
 def _client(source: Path, target: Path) -> None:
     """The environment of a client; one of Python with an interpreter that he may run, if there is one of its version."""
     own = {"bin", "lib64", "pyvenv.cfg"} if (source / "pyvenv.cfg").exists() else set[str]()
-    shutil.copytree(source, target, symlinks=True, copy_function=_linked,
+    shutil.copytree(source, target, symlinks=True, copy_function=packages.linked,
                     ignore=lambda at, _names: own if Path(at) == source else ())
     if own:
         subprocess.run([str(features.system_python()), "-m", "venv", "--without-pip", target], check=True)
@@ -190,8 +181,7 @@ def open_checkout(user_install: Installation, open_folder: Path) -> Path:
     if os.environ.get("LEEWARD_LONG"):
         wanted += ("h11", "protobuf", "python-multipart", "starlette", "uvicorn", "websockets")  # the extra `serve`
     if not features.IN_GUEST:  # there it has them
-        subprocess.run([sys.executable, "-m", "pip", "--python", user_install.python, "install", "--quiet",
-                        "--disable-pip-version-check", *wanted], check=True, capture_output=True)
+        packages.install(user_install.python, *wanted)
     return _checkout(open_folder / "checkout", user_install)
 
 

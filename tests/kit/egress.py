@@ -220,10 +220,3 @@ def row_of(box: Box, verdict: str, **wanted: Any) -> Decided:
 
     box.reactor.run(lambda: bool(found()))
     return found()[-1]
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 on which no program listens now."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kit.approvals_browser import chromium
-from kit.egress import free_port
 from kit.features import ROOT
+from kit.loopback import free_port
 from kit.waiting import poll_until
 
 #: Seconds for each step.

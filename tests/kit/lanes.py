@@ -28,14 +28,19 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import IO
 
 from kit import features
 from kit.beside import ALSO, TURN, TURNS
-from kit.ordinary_user import LANE
+from kit.ordinary_user import LANE, WHEEL
 
-#: What needs nothing beyond .venv: a lane of its own, which begins before the others.
-EARLY = ("tests/unit", "tests/simulation", "tests/integration/test_decoders.py")
+#: What needs nothing beyond .venv: a lane of its own, which begins before the others. Its files of integration even out
+#: the lanes' times, too.
+EARLY = (*(f"tests/integration/test_{name}.py" for name in (
+    "leaks", "reaping", "descriptors", "hostile_clients", "crashes", "pool", "daemon_life", "client", "cut_output",
+    "many_sessions", "sessions_in_use", "as_a_file", "landlock", "jobs_beyond", "live_sync", "watchdog", "pools_life")),
+    "tests/unit", "tests/simulation", "tests/integration/test_decoders.py")
 
 #: The kernels come last: two at once want the processors for a minute.
 SECOND = (*(f"tests/integration/test_{name}.py" for name in (
@@ -49,10 +54,8 @@ SECOND = (*(f"tests/integration/test_{name}.py" for name in (
 
 #: What runs beside both, so that few tests of a bounded time are beside another one. Its files even out the lanes' times.
 THIRD = ("tests/escapes", *(f"tests/integration/test_{name}.py" for name in (
-    "c_sandboxes", "selftest", "operating", "leaks", "map", "pool", "sandbox_files", "crashes", "cgroup",
-    "daemon_life", "client", "descriptors", "hostile_clients", "reaping", "cut_output", "many_sessions",
-    "sessions_in_use", "approvals_many", "approvals_races", "approvals_service", "c_client", "egress_clients",
-    "env_command")))
+    "c_sandboxes", "selftest", "operating", "map", "sandbox_files", "cgroup", "approvals_many", "approvals_races",
+    "approvals_service", "c_client", "egress_clients", "env_command")))
 #: What both have: the look at the ordinary user's run.
 BOTH = ("tests/integration/test_as_ordinary_user.py",)
 
@@ -81,7 +84,7 @@ class Lane:
         number: of the lane: each has users of its own.
 
     Attributes:
-        took: seconds, once it was waited for.
+        took: seconds until it wrote last, once it was waited for.
     """
 
     took = 0.0
@@ -92,17 +95,17 @@ class Lane:
         for noted in (LAST_FAILED, UNSTEADY):
             (self.cache / "v" / noted).unlink(missing_ok=True)
         environment = {name: value for name, value in os.environ.items() if "PYTHONPATH" != name}  # it is this module's
-        self._began = time.monotonic()
+        self._began = time.time()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-o", f"cache_dir={self.cache}", "--durations=15", *arguments],
             cwd=features.ROOT, stdout=said,
-            env={**environment, **turn(), **({ALSO: " ".join(THIRD)} if number == 1 else {LANE: str(number)})},
+            env={**environment, **turn(), **({ALSO: " ".join((*EARLY, *THIRD))} if number == 1 else {LANE: str(number)})},
             stderr=None if said is None else subprocess.STDOUT)
 
     def wait(self) -> int:
         """Its exit status; that of a shell where a signal has ended it."""
         status = self._process.wait()
-        self.took = time.monotonic() - self._began
+        self.took = (time.time() if self.said is None else os.fstat(self.said.fileno()).st_mtime) - self._began
         return status if status >= 0 else 128 - status
 
     def follow(self) -> int:
@@ -181,9 +184,10 @@ def run(prepare: Sequence[str]) -> int:
     lanes: list[Lane] = []
     with _ended(lanes), contextlib.ExitStack() as files:
         first_said, second_said, third_said = (files.enter_context(tempfile.TemporaryFile()) for _ in range(3))
-        lanes.append(early := Lane("early", *EARLY))
-        if prepare:
-            subprocess.run(prepare, check=False)
+        lanes.append(early := Lane("early", *EARLY, number=4))
+        with _wheel(files):
+            if prepare:
+                subprocess.run(prepare, check=False)
         lanes.append(first := Lane("first", *(f"--ignore={path}" for path in (*EARLY, *SECOND, *THIRD)), said=first_said,
                                    number=1))
         lanes.append(third := Lane("third", *THIRD, said=third_said, number=3))
@@ -206,6 +210,18 @@ def run(prepare: Sequence[str]) -> int:
         print("dev: these failed, and passed when they ran once more, alone. Each is a defect to be mended:", *unsteady,
               sep="\n    ", flush=True)
     return worst
+
+
+@contextlib.contextmanager
+def _wheel(files: contextlib.ExitStack) -> Iterator[None]:
+    """Make leeward's wheel beside what runs in this block, for all lanes that begin later and while *files* are there."""
+    folder = Path(files.enter_context(tempfile.TemporaryDirectory()))
+    with subprocess.Popen([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=features.ROOT,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        yield
+    for made in folder.glob("*.whl"):  # without a compiler there is none, and who asks for it says so
+        os.environ[WHEEL] = str(made)
+        files.callback(os.environ.pop, WHEEL, None)
 
 
 def once_more(failed: Sequence[str]) -> tuple[int, list[str]]:

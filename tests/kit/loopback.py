@@ -1,13 +1,25 @@
-"""Servers of HTTP on this host's loopback, for as long as a test wants them."""
+"""Servers of HTTP on this host's loopback, for as long as a test wants them, and ports for those of other programs."""
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+
+def free_port() -> int:
+    """
+    A port of 127.0.0.1 on which no program listens now. For a minute the kernel gives it to nobody who asks for any port,
+    since it waits for late packets of a connection (TIME_WAIT). Who asks for this one by SO_REUSEADDR has it.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        server.accept()[0].close()
+        port: int = server.getsockname()[1]
+        return port
 
 
 class Quiet(BaseHTTPRequestHandler):

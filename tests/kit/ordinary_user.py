@@ -26,11 +26,14 @@ from typing import Any
 import pytest
 
 import leeward
-from kit import features
+from kit import features, packages
 from kit.skip_policy import require
 
 #: A variable that the second lane of a whole run has: kit/lanes.py.
 LANE = "LEEWARD_TESTS_LANE"
+
+#: A variable with the path of leeward's wheel, where it was made already.
+WHEEL = "LEEWARD_TEST_WHEEL"
 
 #: Made when it is missing, and kept: another run on the same machine may be using it. Each lane has one of its own,
 #: since what the kernel counts by user must stay apart.
@@ -149,8 +152,8 @@ def _settle(entry: pwd.struct_passwd, place: Path, number: str = "") -> Ordinary
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """leeward's wheel, built from this checkout; in a guest it is there (vm/matrix.py)."""
-    if given := os.environ.get("LEEWARD_TEST_WHEEL"):
+    """leeward's wheel, built from this checkout; in a guest (vm/matrix.py) and in a whole run (lanes.py) it is there."""
+    if given := os.environ.get(WHEEL):
         return Path(given)
     require("compiler")
     folder = tmp_path_factory.mktemp("wheel")
@@ -203,7 +206,5 @@ def user_install(request: pytest.FixtureRequest, open_folder: Path) -> Installat
     installation = Installation(open_folder / "installation")
     subprocess.run([str(features.system_python()), "-m", "venv", "--without-pip", installation.folder],
                    check=True, capture_output=True)
-    subprocess.run([sys.executable, "-m", "pip", "--python", installation.python, "install", "--quiet",
-                    "--disable-pip-version-check", f"{request.getfixturevalue('wheel')}[egress,approvals,web,mcp]"],
-                   check=True, capture_output=True)
+    packages.install(installation.python, f"{request.getfixturevalue('wheel')}[egress,approvals,web,mcp]")
     return installation

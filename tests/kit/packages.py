@@ -6,6 +6,7 @@ Runs in:   the tests' process. `./dev test` makes the packages' folder.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -53,12 +54,29 @@ def environment_for(python: Path, folder: Path, packages: Path = PACKAGES) -> Pa
     version = _version(python)
     site = packages / "lib" / f"python{version}" / "site-packages"
     if site.is_dir():
-        shutil.copytree(site, folder / "lib" / f"python{version}" / "site-packages", dirs_exist_ok=True)
+        shutil.copytree(site, folder / "lib" / f"python{version}" / "site-packages", dirs_exist_ok=True, copy_function=linked)
     else:
-        subprocess.run([sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet",
-                        "--disable-pip-version-check", "-r", packages / "requirements.txt"],
-                       check=True, capture_output=True)
+        install(folder / "bin" / "python", "-r", packages / "requirements.txt")
     return folder
+
+
+def linked(source: str, target: str) -> None:
+    """Make a hard link to the file if both are on one file system, because some files have hundreds of megabytes."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def install(python: Path, *what: str | Path) -> None:
+    """
+    Install *what* into the environment of *python*: by uv, which takes a tenth of pip's time, or where it can't by pip, whose
+    configuration may name the only index in reach.
+    """
+    uv = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *what]
+    if not uv[0].exists() or subprocess.run(uv, check=False, capture_output=True).returncode:  # type: ignore[union-attr]
+        subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check",
+                        *what], check=True, capture_output=True)
 
 
 def _version(python: str | Path) -> str:

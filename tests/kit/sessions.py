@@ -92,18 +92,19 @@ class Peer:
         return self._answers.pop(number)
 
     def has(self, number: int) -> bool:
-        """Whether the answer to this request has come."""
-        try:
-            data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 16)
+        """Whether the answer to this request has come. All that is there is taken: the reactor waits for its room."""
+        while not self.closed:
+            try:
+                data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 16)
+            except BlockingIOError:
+                break
             self.closed = not data
-        except BlockingIOError:
-            data, fds = b"", []
-        for fd in fds:
-            os.close(fd)
-        for payload in self._reader.feed(data):
-            reply = decode(payload)
-            self._answers[reply["id"]] = reply
-            self.order.append(reply["id"])
+            for fd in fds:
+                os.close(fd)
+            for payload in self._reader.feed(data):
+                reply = decode(payload)
+                self._answers[reply["id"]] = reply
+                self.order.append(reply["id"])
         return number in self._answers
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def at_all_times(world: World) -> None:
     _check_sandboxes(world)
     if pool.capacity.jobs != sum(ticket.session is None for ticket in pool._running):
         raise Wrong("a job isn't counted, or has ended and is")
-    if not all(ticket.deadline is not None and ticket.deadline.call is not None for ticket in pool.queue):
+    if not all(ticket.deadline.is_set for ticket in pool.queue):
         raise Wrong("somebody waits for a worker without end")
     for one in homes.connections.values():
         _check_sessions(world, one)

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from leeward.daemon.loop.reactor import Timer
 from leeward.daemon.run.launch import Command, Exit
 from leeward.daemon.run.lease import Lease
 from leeward.daemon.run.verdict import Stop
@@ -43,7 +42,7 @@ class Child:
         self._left = int(out)
         self._paused: set[int] = set()
         self._killed = self._over = False
-        self._timer: Timer | None = place.world.reactor.after(float(seconds), self._go_on)
+        self._timer = place.world.reactor.after(float(seconds), self._go_on)
 
     def denied(self) -> dict[str, int]:
         return {}
@@ -52,12 +51,10 @@ class Child:
         return 0.0
 
     def _soon(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         self._timer = self._place.world.reactor.after(0.001, self._go_on)
 
     def _go_on(self) -> None:
-        self._timer = None
         while self._left and 1 not in self._paused and not self._killed and not self._over:
             size = min(self._left, _CHUNK)
             self._left -= size
@@ -74,8 +71,7 @@ class Child:
     def _exit(self, how: Exit) -> None:
         if not self._over:
             self._over = True
-            if self._timer is not None:
-                self._timer.cancel()
+            self._timer.cancel()
             self._place.processes.pop(self.number, None)
             self._on_exit(how)
 
@@ -101,7 +97,7 @@ class Child:
 
     def resume(self, stream: int) -> None:
         self._paused.discard(stream)
-        if not self._paused and self._timer is None and not self._over:
+        if not self._paused and not self._timer.is_set and not self._over:
             self._soon()
 
 

@@ -120,7 +120,7 @@ class World:
         self.pool.capacity._processors = 2
         self.pool._running, self.pool._sessions = Ordered(), Ordered()  # type: ignore[assignment]
         self.pool._seats = Ordered()  # type: ignore[assignment]
-        self.pool.workforce.refill._most = 2
+        self.pool.workforce._processors = 2
         self.server = Server(self.reactor, self.pool, config, status=self.pool.counts, shut_down=lambda _: None,
                              users=ServedUsers(OWNER, GROUP, quotas))
         self.server.most_lent = 0  # a file that is open twice isn't simulated

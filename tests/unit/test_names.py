@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 
+
+@cache
 def classes() -> dict[str, list[str]]:
     """Where each class is defined, by its name; private ones and those inside others as well."""
     found: dict[str, list[str]] = defaultdict(list)

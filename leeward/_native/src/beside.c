@@ -20,6 +20,11 @@
  * reach each other's sockets and signal each other, and nobody outside. The helper itself is in no pid namespace that they
  * see, and in no process group of theirs.
  *
+ * A *base* is a helper in namespaces of its own, those of several runners, one after the other. Its pid namespace is its
+ * children's, not its own, so no runner sees it. A runner there is its child, a copy as below. When one is over, the base
+ * asks whether anything is left: a process, a file, an attribute of a folder; then the namespaces end with it. System V's objects
+ * need no look: the next runner gets another ipc namespace.
+ *
  * A copy (no command) is made like a runner's job: it returns from the keeper's own call, with its own memory.
  *
  * A program's arguments come from a client, in a memory file of the daemon's. A keeper serves one client after the other,
@@ -92,6 +97,14 @@ struct lw_helper {
 	struct birth *birth;          /* the order; NULL: exit */
 	const struct lw_step *domain; /* its locks, which it takes once */
 	uint32_t count;
+	const struct lw_runner *own;  /* of a base: how its init is made; else NULL */
+	struct lw_init *init;
+	int32_t init_pid, init_pidfd, init_error;
+	int32_t runner;               /* the pid of the last runner, 0 before the first */
+	bool ruled, over;             /* `domain` was taken; an order without `birth` is to exit, and not to look */
+	bool empty;                   /* nothing was left at the last look */
+	int32_t status;               /* and the runner's end */
+	struct rusage used;
 	_Alignas(16) unsigned char stack[STACK_SIZE];
 };
 
@@ -310,9 +323,11 @@ __attribute__((no_sanitize("address", "undefined", "thread")))
 static void make(struct birth *birth, uint64_t before)
 {
 	const struct lw_beside *how = birth->how;
+	const bool child = how->helper && how->helper->own;
 	struct clone_request request = {
-		.flags = CLONE_PARENT | CLONE_PIDFD,
+		.flags = CLONE_PIDFD | (child ? 0 : CLONE_PARENT),
 		.pidfd = (uint64_t)(uintptr_t)&birth->pidfd,
+		.exit_signal = child ? SIGCHLD : 0,
 	};
 	long got;
 
@@ -339,6 +354,55 @@ static void make(struct birth *birth, uint64_t before)
 		birth->pid = (int32_t)got;
 }
 
+/* In a base: whether the runners' tmpfs is as it was, its folders given their modes and times again. */
+__attribute__((no_sanitize("address", "undefined", "thread")))
+static bool cleared(const struct lw_runner *how)
+{
+	struct statfs now;
+	long err = raw(SYS_statfs, (long)how->folders[0], (long)&now, 0, 0, 0);
+
+	for (uint32_t i = 0; i < how->folder_count && err == 0; i++) {
+		const long folder = (long)how->folders[i];
+
+		err = raw(SYS_fchmodat, AT_FDCWD, folder, i ? 01777 : 0755, 0, 0);
+		err = err < 0 ? err : raw(SYS_utimensat, AT_FDCWD, folder, 0, 0, 0);
+		err = err < 0 ? err : raw(SYS_listxattr, folder, 0, 0, 0, 0);
+	}
+	return err == 0 && now.f_bfree == now.f_blocks && now.f_files - now.f_ffree == 1 + how->folder_count;
+}
+
+/* In a base: reap the last runner, which has ended, and look whether anything is left. */
+__attribute__((no_sanitize("address", "undefined", "thread")))
+static void look(struct lw_helper *base)
+{
+	const long got = raw(SYS_wait4, base->runner, (long)&base->status, 0, (long)&base->used, 0);
+
+	/* A process that the runner has made with its own parent is a child here, all others are the init's. */
+	base->empty = got == base->runner && raw(SYS_unshare, CLONE_NEWIPC, 0, 0, 0, 0) == 0 &&
+		      raw(SYS_wait4, -1, 0, WNOHANG, 0, 0) == -ECHILD && lw_init_alone(base->init) &&
+		      cleared(base->own);
+}
+
+/* In a base: make the next runner. */
+__attribute__((no_sanitize("address", "undefined", "thread")))
+static void make_own(struct lw_helper *base, struct birth *birth, uint64_t before)
+{
+	int64_t result = 0;
+
+	if (base->init_error)
+		fail(&birth->fate, LW_AT_NAMESPACES, base->init_error);
+	else if (base->runner && !base->ruled && lw_run_steps(base->domain, base->count, &result) != base->count)
+		fail(&birth->fate, LW_AT_STEP, result);
+	else {
+		const uint64_t all_signals = ~0ULL;
+
+		base->ruled = base->runner;
+		make(birth, before);
+		raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, 0, sizeof(all_signals), 0);
+		base->runner = birth->pid;
+	}
+}
+
 __attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
 static void helper_main(void *argument)
 {
@@ -351,15 +415,23 @@ static void helper_main(void *argument)
 	/* If the keeper is killed, the daemon recognizes the orphaned helper by this name, and reaps it. */
 	raw(SYS_prctl, PR_SET_NAME, (long)LW_HELPER, 0, 0, 0);
 	raw(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	if (helper->own) {
+		const long got = raw(SYS_unshare, CLONE_NEWPID, 0, 0, 0, 0);
+		helper->init_error = got < 0 ? (int)got : lw_init_stay(helper->init, helper->own, &helper->init_pid, &helper->init_pidfd);
+	}
 	while (raw(SYS_getppid, 0, 0, 0, 0, 0) == helper->keeper) {
 		if (!__atomic_load_n(&helper->busy, __ATOMIC_ACQUIRE)) {
 			raw(SYS_futex, (long)&helper->busy, FUTEX_WAIT_PRIVATE, 0, 0, 0);
 			continue;
 		}
 		struct birth *birth = helper->birth;
-		if (!birth)
+		if (!birth && (!helper->own || helper->over))
 			break;
-		if (enter(birth, locked ? 0 : birth->how->files) == 0) {
+		if (!birth)
+			look(helper);
+		else if (helper->own)
+			make_own(helper, birth, before);
+		else if (enter(birth, locked ? 0 : birth->how->files) == 0) {
 			locked = locked || lw_run_steps(helper->domain, helper->count, &result) == helper->count;
 			if (locked)
 				make(birth, before);
@@ -369,6 +441,9 @@ static void helper_main(void *argument)
 		__atomic_store_n(&helper->busy, 0, __ATOMIC_RELEASE);
 		raw(SYS_futex, (long)&helper->busy, FUTEX_WAKE_PRIVATE, 1, 0, 0);
 	}
+	/* Init's end waits until somebody has reaped every process of its namespace, of which some are children of a base. */
+	while (helper->own && raw(SYS_wait4, -1, 0, 0, 0, 0) != -ECHILD)
+		;
 	raw_exit(0);
 }
 
@@ -380,8 +455,7 @@ static void order(struct lw_helper *helper, struct birth *birth)
 	syscall(SYS_futex, &helper->busy, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Make a helper, which takes the *count* steps of *domain* before its first order. NULL if that isn't possible. */
-struct lw_helper *lw_helper_new(const struct lw_step *domain, uint32_t count)
+static struct lw_helper *new_helper(const struct lw_step *domain, uint32_t count)
 {
 	struct lw_helper *helper = mmap(NULL, sizeof(*helper), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -390,25 +464,31 @@ struct lw_helper *lw_helper_new(const struct lw_step *domain, uint32_t count)
 	helper->keeper = getpid();
 	helper->domain = domain;
 	helper->count = count;
+	return helper;
+}
+
+/* Start *helper*, in new namespaces (*flags*, CLONE_NEW*). */
+static bool started(struct lw_helper *helper, uint64_t flags)
+{
 	struct clone_request request = {
-		.flags = CLONE_VM | CLONE_FILES,
+		.flags = CLONE_VM | CLONE_FILES | flags,
 		.exit_signal = SIGCHLD,
 		.stack = (uint64_t)(uintptr_t)helper->stack,
 		.stack_size = STACK_SIZE,
 	};
 	helper->pid = (int32_t)clone3_onto(&request, helper_main, helper);
-	if (helper->pid > 0)
+	return helper->pid > 0;
+}
+
+/* Make a helper, which takes the *count* steps of *domain* before its first order. NULL if that isn't possible. */
+struct lw_helper *lw_helper_new(const struct lw_step *domain, uint32_t count)
+{
+	struct lw_helper *helper = new_helper(domain, count);
+
+	if (!helper || started(helper, 0))
 		return helper;
 	munmap(helper, sizeof(*helper));
 	return NULL;
-}
-
-void lw_helper_end(struct lw_helper *helper)
-{
-	order(helper, NULL);
-	while (waitpid(helper->pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	munmap(helper, sizeof(*helper));
 }
 
 /* Have *helper* make the process of *birth*. Returns when it has, or has failed, or was killed. */
@@ -422,6 +502,69 @@ static void give(struct lw_helper *helper, struct birth *birth)
 		syscall(SYS_futex, &helper->busy, FUTEX_WAIT_PRIVATE, 1, &tick, NULL, 0);
 		waitid(P_PID, (id_t)helper->pid, &info, WEXITED | WNOHANG | WNOWAIT);
 	}
+}
+
+/* Make a base, whose init is made as *how* says. All runners but the first have the rules of Landlock that the *count*
+ * steps of *rules* leave. NULL if that isn't possible. */
+struct lw_helper *lw_base_new(const struct lw_runner *how, const struct lw_step *rules, uint32_t count)
+{
+	struct lw_helper *base = new_helper(rules, count);
+	struct lw_init *init = lw_init_new();
+
+	if (base && init) {
+		base->own = how;
+		base->init = init;
+		base->init_pidfd = -1;
+		if (started(base, how->flags & ~(uint64_t)CLONE_NEWPID))
+			return base;
+	}
+	if (init)
+		lw_init_free(init);
+	if (base)
+		munmap(base, sizeof(*base));
+	return NULL;
+}
+
+/* The last runner of *base* has ended: whether nothing is left where it was, so that there may be another one. */
+bool lw_base_over(struct lw_helper *base, int *ret_status, struct rusage *ret_used)
+{
+	base->empty = false;
+	base->status = -1;
+	give(base, NULL);
+	*ret_status = base->status;
+	*ret_used = base->used;
+	return base->empty;
+}
+
+/* End *base*, and with its init all that is left there. */
+void lw_base_end(struct lw_helper *base)
+{
+	struct lw_init *init = base->init;
+	const pid_t pid = base->init_pid;
+
+	if (base->init_pidfd >= 0) {
+		syscall(SYS_pidfd_send_signal, base->init_pidfd, SIGKILL, NULL, 0);
+		close(base->init_pidfd);
+	}
+	base->over = true;
+	lw_helper_end(base);
+	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	lw_init_free(init);
+}
+
+/* The parent of its runners. */
+int lw_base_pid(const struct lw_helper *base)
+{
+	return base->pid;
+}
+
+void lw_helper_end(struct lw_helper *helper)
+{
+	order(helper, NULL);
+	while (waitpid(helper->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	munmap(helper, sizeof(*helper));
 }
 
 /* Kill and reap a process whose start has failed; it may have exited already. */

@@ -3,6 +3,7 @@
 
 #include "steps.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define LW_NAMESPACES 4
@@ -48,7 +49,7 @@ struct lw_beside {
 	const struct lw_step *steps;       /* its locks; unused for a copy */
 	uint32_t count;
 	const struct lw_command *command;  /* the program that it becomes; NULL: a copy of the caller */
-	struct lw_helper *helper;          /* makes it; NULL: one that ends afterwards */
+	struct lw_helper *helper;          /* makes it; NULL: one that ends afterwards; a base: `namespaces` is unused */
 };
 
 /* How far the start has come. */
@@ -59,6 +60,12 @@ struct lw_fate {
 	int32_t inside;  /* a program's pid in its own namespace */
 };
 
+struct lw_runner;
+struct rusage;
+struct lw_helper *lw_base_new(const struct lw_runner *how, const struct lw_step *rules, uint32_t count);
+bool lw_base_over(struct lw_helper *base, int *ret_status, struct rusage *ret_used);
+void lw_base_end(struct lw_helper *base);
+int lw_base_pid(const struct lw_helper *base);
 struct lw_helper *lw_helper_new(const struct lw_step *domain, uint32_t count);
 void lw_helper_end(struct lw_helper *helper);
 int lw_command_read(int fd, struct lw_command *ret);

@@ -18,6 +18,9 @@
  *   MADE    [pidfd]
  *   ENDED, FAILED, EXITED, UNSTARTED   none
  *
+ * Namespaces are kept by a base (beside.c), one at a time, if ARM names their user; the runners of others are as if
+ * there were none.
+ *
  * A process that START makes is in a runner's namespaces and the keeper's own child: beside.c. */
 
 #include "keeper.h"
@@ -50,18 +53,22 @@
 /* Descriptors of a START between the ruleset and the cgroup directory. */
 #define START_ENDS 5
 
-/* A runner; or, with init NULL, a further process of a live sandbox. */
+/* A runner; or, with init NULL, a further process of a live sandbox, or a runner in kept namespaces. */
 struct child {
 	struct lw_init *init;
 	uint64_t number;
 	pid_t pid;
 	struct lw_helper *helper; /* of a runner: makes the further processes; NULL if none does, or has to stay */
+	bool kept;                /* the runner in the base */
 };
 
 /* One slot of `poll` more than of `children`: the channel is the first. */
 struct keeper {
 	int channel;
 	bool asked; /* lw_hot_pin was called */
+	struct lw_helper *base; /* NULL: none; without a runner it is empty */
+	uint64_t holder;        /* whose it is */
+	bool taken;             /* there is a runner in it */
 	nfds_t count;
 	struct pollfd poll[1 + MOST_CHILDREN];
 	struct child children[1 + MOST_CHILDREN];
@@ -84,7 +91,7 @@ static unsigned expected(const struct lw_keeper_message *order)
 {
 	const unsigned entry = (order->into & LW_INTO ? 1U : 0U) + order->attach;
 
-	if (order->kind == LW_ARM && !(order->into & ~(LW_INTO | LW_HURRIED | LW_PROVED | LW_UNPINNED)))
+	if (order->kind == LW_ARM && !(order->into & ~(LW_INTO | LW_HURRIED | LW_PROVED | LW_UNPINNED | LW_AGAIN)))
 		return 1U + entry;
 	if (order->kind == LW_MAKE && !(order->into & ~LW_INTO))
 		return 1U + entry;
@@ -216,11 +223,78 @@ static void go(const struct lw_way *way, const struct lw_keeper_message *order, 
 	walk(way, order->into & LW_PROVED, ret_born);
 }
 
+static void end_base(struct keeper *keeper)
+{
+	struct lw_helper *base = keeper->base;
+
+	keeper->base = NULL;
+	if (base)
+		lw_base_end(base);
+}
+
+/* Tell the daemon of the runner that *pid* is, or the parent of, and wait for its end. 0 or -errno. */
+static int armed(struct keeper *keeper, const struct ends *pipes, int pidfd, struct child child)
+{
+	const int given[1 + PIPES] = { pidfd, pipes[JOB].ours, pipes[REPLY].ours, pipes[OUT].ours, pipes[ERR].ours };
+
+	watch(keeper, pidfd, child);
+	return say(keeper->channel, (struct lw_keeper_message){ .kind = LW_ARMED, .value = child.pid,
+			.runner = child.number }, given, 1 + PIPES);
+}
+
+/* In the job: set its ends, and go. Returns 1. */
+static int be_job(const struct lw_way *way, const struct ends *pipes, int birth, const struct lw_keeper_message *order,
+		  int join_error, struct lw_born *ret_born)
+{
+	for (int i = 0; i < PIPES; i++)
+		*way->ends[i] = pipes[i].theirs;
+	*way->ends[PIPES] = birth;
+	go(way, order, join_error, ret_born);
+	return 1;
+}
+
+/* Make a runner in the namespaces that are kept for the order's `sandbox`. Returns as `arm`, which has opened *pipes*. */
+static int arm_kept(struct keeper *keeper, const struct lw_runner *how, const struct lw_way *ways,
+		    const struct lw_keeper_message *order, const int *fds, const struct ends *pipes, struct lw_born *ret_born)
+{
+	const bool into = order->into & LW_INTO;
+	struct lw_fate fate = { 0 };
+	int pidfd = -1;
+
+	if (keeper->taken || !how->folder_count)
+		return fail(keeper, order->runner, LW_ROOM, -EBUSY);
+	if (!(order->into & LW_AGAIN) || keeper->holder != order->sandbox)
+		end_base(keeper);
+	const bool again = keeper->base;
+	const struct lw_way *way = &ways[again ? LW_NEXT : LW_FIRST];
+	if (!again && !(keeper->base = lw_base_new(how, ways[LW_RULES].steps, ways[LW_RULES].count)))
+		return fail(keeper, order->runner, LW_MMAP, -ENOMEM);
+	const struct lw_beside beside = { .cgroup = into ? fds[1] : -1, .attach = fds + 1 + (into ? 1 : 0),
+					  .attach_count = order->attach, .cpu = -1, .helper = keeper->base };
+	const int pid = lw_spawn_beside(&beside, &fate, &pidfd);
+	if (pid == 0) {
+		const int join_error = lw_beside_prepare(&beside, &fate) < 0 ? (int)fate.result : 0;
+		be_job(way, pipes, fds[0], order, join_error, ret_born);
+		ret_born->again = again;
+		ret_born->begun <<= again;
+		return 1;
+	}
+	if (pid < 0) {
+		end_base(keeper);
+		return fail(keeper, order->runner, LW_CLONE3, (int)fate.result);
+	}
+	keeper->holder = order->sandbox;
+	keeper->taken = true;
+	return armed(keeper, pipes, pidfd, (struct child){ .number = order->runner, .pid = lw_base_pid(keeper->base),
+							   .kept = true });
+}
+
 /* Make a runner. Returns 1 in the job; in the keeper 0, also if that failed, or -errno if the daemon can't be told. */
-static int arm(struct keeper *keeper, const struct lw_runner *how, const struct lw_way *way,
+static int arm(struct keeper *keeper, const struct lw_runner *how, const struct lw_way *ways,
 	       const struct lw_keeper_message *order, const int *fds, struct lw_born *ret_born)
 {
 	struct ends pipes[PIPES];
+	const struct lw_way *way = &ways[LW_FIRST];
 	struct lw_runner this_one = *how;
 	int pidfd = -1, err;
 
@@ -236,30 +310,26 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	if ((err = open_pipes(pipes)) < 0)
 		return fail(keeper, order->runner, LW_PIPE2, err);
 
+	if (order->sandbox) {
+		if ((err = arm_kept(keeper, how, ways, order, fds, pipes, ret_born)) <= 0)
+			close_pipes(pipes, PIPES);
+		return err;
+	}
 	const bool into = order->into & LW_INTO;
 	this_one.cgroup = into ? fds[1] : -1;
 	this_one.attach = fds + 1 + (into ? 1 : 0);
 	this_one.attach_count = order->attach;
 	struct lw_init *init = lw_init_new();
 	int pid = init ? lw_spawn_runner(init, &this_one, &pidfd) : -ENOMEM;
-	if (pid == 0) {
-		for (int i = 0; i < PIPES; i++)
-			*way->ends[i] = pipes[i].theirs;
-		*way->ends[PIPES] = fds[0]; /* birth */
-		go(way, order, lw_init_join_error(init), ret_born);
-		return 1;
-	}
+	if (pid == 0)
+		return be_job(way, pipes, fds[0], order, lw_init_join_error(init), ret_born);
 
 	if (pid < 0) {
 		if (init)
 			lw_init_free(init);
 		err = fail(keeper, order->runner, init ? LW_CLONE3 : LW_MMAP, pid);
 	} else {
-		const int given[1 + PIPES] = { pidfd, pipes[JOB].ours, pipes[REPLY].ours, pipes[OUT].ours,
-					       pipes[ERR].ours };
-		watch(keeper, pidfd, (struct child){ .init = init, .number = order->runner, .pid = pid });
-		err = say(keeper->channel, (struct lw_keeper_message){ .kind = LW_ARMED, .value = pid,
-				.runner = order->runner }, given, 1 + PIPES);
+		err = armed(keeper, pipes, pidfd, (struct child){ .init = init, .number = order->runner, .pid = pid });
 	}
 	close_pipes(pipes, PIPES);
 	return err;
@@ -394,11 +464,29 @@ static int reap_process(struct keeper *keeper, nfds_t at)
 			.tasks = (uint64_t)peak << 10 }, NULL, 0);
 }
 
+/* The runner in the base has ended. If anything of it is left, that ends as well, and with it the base. */
+static int reap_kept(struct keeper *keeper, nfds_t at)
+{
+	const uint64_t number = keeper->children[at].number;
+	struct rusage used = { 0 };
+	int status = -1;
+
+	forget(keeper, at);
+	keeper->taken = false;
+	if (!lw_base_over(keeper->base, &status, &used))
+		end_base(keeper);
+	return say(keeper->channel, (struct lw_keeper_message){ .kind = LW_ENDED, .value = status, .runner = number,
+			.spent_us = microseconds(&used.ru_utime) + microseconds(&used.ru_stime),
+			.tasks = lw_largest(&used, (uint64_t)sysconf(_SC_PAGESIZE)) }, NULL, 0);
+}
+
 static int reap(struct keeper *keeper, nfds_t at)
 {
 	struct child gone = keeper->children[at];
 	int status = -1;
 
+	if (gone.kept)
+		return reap_kept(keeper, at);
 	if (!gone.init)
 		return reap_process(keeper, at);
 	while (waitpid(gone.pid, NULL, 0) < 0 && errno == EINTR)
@@ -440,7 +528,7 @@ int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways,
 		unsigned count;
 		if ((ret = receive(channel, &order, fds, &count)) <= 0)
 			break;
-		ret = order.kind == LW_MAKE ? -EPROTO : order.kind == LW_ARM ? arm(&keeper, how, &ways[LW_FIRST], &order, fds, ret_born)
+		ret = order.kind == LW_MAKE ? -EPROTO : order.kind == LW_ARM ? arm(&keeper, how, ways, &order, fds, ret_born)
 					   : start(&keeper, ways, &order, fds, ret_born);
 		if (ret == 1)
 			return 1;
@@ -520,7 +608,7 @@ int lw_make_keepers(int channel, uint64_t flags, struct lw_settling *settling, s
 
 		const int ready = ppoll(&heard, 1, NULL, &before);
 		ret = ready < 0 && errno != EINTR ? -errno : 1;
-		while (waitpid(-1, NULL, WNOHANG) > 0)
+		while (ready < 0 && waitpid(-1, NULL, WNOHANG) > 0) /* takes a step for each keeper that lives */
 			;
 		if (ready <= 0)
 			continue;

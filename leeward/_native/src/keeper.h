@@ -21,11 +21,13 @@ enum lw_keeper_kind { LW_ARM = 1, LW_ARMED = 2, LW_ENDED = 3, LW_FAILED = 4,
  * waits for this runner, so no work is done in advance.
  * For ARM only. LW_PROVED: a runner of this keeper has passed the step `once` before, so it is left out. LW_UNPINNED: a live
  * sandbox will have the runner, which then gets no job, so no page is copied for one.
+ * LW_AGAIN: the runner before in the namespaces that are kept for `sandbox` was ready.
  * For START only. LW_RULESET: the descriptors include a Landlock ruleset, behind the namespaces. LW_REAPER: the process
  * becomes a subreaper. LW_TERMINAL, LW_INTERPRETER or LW_PORTER says what kind of process it is; without one of them it is a
  * program without a terminal. */
 enum lw_keeper_flag { LW_INTO = 1, LW_HURRIED = 2, LW_RULESET = 4, LW_REAPER = 8, LW_TERMINAL = 16,
-		      LW_INTERPRETER = 32, LW_PORTER = 64, LW_PROVED = 128, LW_UNPINNED = LW_RULESET };
+		      LW_INTERPRETER = 32, LW_PORTER = 64, LW_PROVED = 128, LW_UNPINNED = LW_RULESET,
+		      LW_AGAIN = LW_REAPER };
 
 /* Which call has failed, in LW_FAILED. */
 enum lw_keeper_call { LW_CLONE3 = 0, LW_PIPE2 = 1, LW_MMAP = 2, LW_ROOM = 3, LW_KEEPER = 4 };
@@ -46,7 +48,8 @@ struct lw_keeper_message {
 	uint64_t data;   /* START: RLIMIT_DATA or 0 */
 	uint64_t descriptors; /* START: RLIMIT_NOFILE of a program, or 0 */
 	uint64_t files;  /* START: bytes of the runner's tmpfs, or 0 */
-	uint64_t sandbox; /* START: the number of the runner beside which it is */
+	uint64_t sandbox; /* START: the number of the runner beside which it is. ARM: whose jobs alone may be in the runner's
+			   * namespaces, one after the other; 0: this one alone, whose ever */
 };
 
 /* Descriptors of a new process. A runner has job, reply, out, err, birth; a program in, out, err, birth, ruleset; an
@@ -77,11 +80,12 @@ struct lw_born {
 	uint8_t hurried;     /* the order had LW_HURRIED */
 	uint8_t sound;       /* all steps have succeeded */
 	uint8_t beside;      /* 0: a runner's first process; else LW_INTERPRETER or LW_PORTER */
-	uint8_t begun;       /* it has sent the message that it is ready, and read its job's frame */
+	uint8_t again;       /* a runner in kept namespaces that aren't new */
+	uint8_t begun;       /* 1, or 2 with `again`: it has sent the message that it is ready, and read its job's frame */
 };
 
 enum lw_ways { LW_FIRST = 0, LW_PROGRAM = 1, LW_ON_TERMINAL = 2, LW_COPY = 3, LW_CARRY = 4, LW_DOMAIN = 5,
-	       LW_WAYS = 6 };
+	       LW_NEXT = 6, LW_RULES = 7, LW_WAYS = 8 };
 
 /* What a keeper does before it serves. */
 struct lw_settling {

@@ -16,6 +16,9 @@
  *                             wait4 until the job is gone
  *   (reads both)              status, time = ..., exit
  *
+ * An init of kept namespaces (lw_init_stay) has no job: a helper makes the runners there, beside.c. Its orphans are reaped
+ * by the kernel, as it ignores SIGCHLD, and it only tells whether one lives.
+ *
  * The keeper sleeps while the job is copied from its memory, so the copy is consistent. Init and keeper share thread-local
  * storage too, errno included: the init makes raw system calls only and calls nothing of libc but _longjmp, in the job. */
 
@@ -66,6 +69,8 @@ struct lw_init {
 	uint64_t spent_us;     /* processor time of all children that it has reaped, and of their reaped children */
 	uint64_t largest;      /* bytes that one of them, or a child of theirs that they reaped, had at once, at the most */
 	uint64_t page;         /* bytes of a page */
+	uint32_t asked;        /* futex: lw_init_alone waits for `alone` */
+	int32_t alone;
 	const struct lw_runner *how;
 	struct lw_thread thread;
 	jmp_buf resume;        /* in the job: back into lw_spawn_runner */
@@ -74,7 +79,8 @@ struct lw_init {
 
 /* Bytes that a process of this usage had at once, at the most. Its faults leave out what it inherited and never touched,
  * and most of what it maps of files. */
-static uint64_t largest(const struct rusage *used, uint64_t page)
+__attribute__((no_sanitize("address", "undefined", "thread")))
+uint64_t lw_largest(const struct rusage *used, uint64_t page)
 {
 	const uint64_t resident = (uint64_t)used->ru_maxrss << 10;
 	const uint64_t faults = (uint64_t)(used->ru_minflt + used->ru_majflt) * page;
@@ -152,7 +158,7 @@ static void init_main(void *argument)
 		struct rusage used;
 		long pid = raw(SYS_wait4, -1, (long)&status, 0, (long)&used, 0);
 		if (pid > 0) {
-			const uint64_t most = largest(&used, init->page);
+			const uint64_t most = lw_largest(&used, init->page);
 
 			init->spent_us += microseconds(&used.ru_utime) + microseconds(&used.ru_stime);
 			init->largest = most > init->largest ? most : init->largest;
@@ -166,6 +172,67 @@ static void init_main(void *argument)
 			break;
 	}
 	raw_exit(0);
+}
+
+__attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
+static void stay_main(void *argument)
+{
+	struct lw_init *init = argument;
+	const struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } ignored = { .handler = SIG_IGN };
+	uint64_t all_signals = ~0ULL;
+	long err = raw(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+
+	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, 0, sizeof(all_signals), 0);
+	if (err >= 0)
+		err = raw(SYS_rt_sigaction, SIGCHLD, (long)&ignored, 0, sizeof(ignored.mask), 0);
+	err = err < 0 ? err : lock_init(init->how);
+	report(init, err < 0 ? FAILED : LOCKED, err);
+	while (err >= 0) {
+		if (!__atomic_load_n(&init->asked, __ATOMIC_ACQUIRE)) {
+			raw(SYS_futex, (long)&init->asked, FUTEX_WAIT_PRIVATE, 0, 0, 0);
+			continue;
+		}
+		init->alone = raw(SYS_wait4, -1, 0, WNOHANG, 0, 0) == -ECHILD;
+		__atomic_store_n(&init->asked, 0, __ATOMIC_RELEASE);
+		raw(SYS_futex, (long)&init->asked, FUTEX_WAKE_PRIVATE, 1, 0, 0);
+	}
+	raw_exit(0);
+}
+
+/* In a helper: make an init without a job, pid 1 where the helper's children are, and a child of the keeper. Returns 0 when
+ * its locks are set, or -errno; *ret_pid is set if there is a process. Only raw system calls. */
+__attribute__((no_sanitize("address", "undefined", "thread")))
+int lw_init_stay(struct lw_init *init, const struct lw_runner *how, int *ret_pid, int *ret_pidfd)
+{
+	struct clone_request request = {
+		.flags = CLONE_VM | CLONE_PARENT | CLONE_PIDFD,
+		.pidfd = (uint64_t)(uintptr_t)ret_pidfd,
+		.stack = (uint64_t)(uintptr_t)init->stack,
+		.stack_size = STACK_SIZE,
+	};
+	const struct timespec deadline = { .tv_sec = BIRTH_DEADLINE_S };
+
+	init->state = STARTING;
+	init->how = how;
+	const long pid = clone3_onto(&request, stay_main, init);
+	if (pid < 0)
+		return (int)pid;
+	*ret_pid = (int)pid;
+	raw(SYS_futex, (long)&init->state, FUTEX_WAIT_PRIVATE, STARTING, (long)&deadline, 0);
+	const uint32_t state = __atomic_load_n(&init->state, __ATOMIC_ACQUIRE);
+	return state == LOCKED ? 0 : state == FAILED ? init->error : -ETIMEDOUT;
+}
+
+/* In a helper: whether no child of this init lives; also false if it doesn't answer. Only raw system calls. */
+__attribute__((no_sanitize("address", "undefined", "thread")))
+int lw_init_alone(struct lw_init *init)
+{
+	const struct timespec deadline = { .tv_sec = 1 };
+
+	__atomic_store_n(&init->asked, 1, __ATOMIC_RELEASE);
+	raw(SYS_futex, (long)&init->asked, FUTEX_WAKE_PRIVATE, 1, 0, 0);
+	raw(SYS_futex, (long)&init->asked, FUTEX_WAIT_PRIVATE, 1, (long)&deadline, 0);
+	return !__atomic_load_n(&init->asked, __ATOMIC_ACQUIRE) && init->alone;
 }
 
 /* Like fork(2), with namespaces (*flags*, CLONE_NEW*), a cgroup (Linux 5.7) and a pidfd. Returns 0 in the child, its pid in

@@ -12,6 +12,7 @@
 
 struct lw_step;
 struct lw_init;
+struct rusage;
 
 struct lw_runner {
 	uint64_t flags;                   /* CLONE_NEW* of the init; the job inherits the namespaces */
@@ -21,6 +22,8 @@ struct lw_runner {
 	int ruleset;                      /* Landlock ruleset that the init enters, or -1 */
 	const void *filter;               /* struct sock_filter[]: what the init may call */
 	uint16_t filter_count;
+	const char *const *folders;       /* where jobs write, the first with mode 755, the others with 1777: all of one tmpfs */
+	uint32_t folder_count;            /* 0: no namespaces are kept */
 };
 
 /* What libc's fork(2) sees to for the new thread: its id, and its robust mutexes. */
@@ -52,5 +55,8 @@ int lw_init_join_error(const struct lw_init *init);
 int lw_init_status(const struct lw_init *init, int *ret_status);
 uint64_t lw_init_spent_us(const struct lw_init *init);
 uint64_t lw_init_largest(const struct lw_init *init);
+int lw_init_stay(struct lw_init *init, const struct lw_runner *how, int *ret_pid, int *ret_pidfd);
+int lw_init_alone(struct lw_init *init);
+uint64_t lw_largest(const struct rusage *used, uint64_t page);
 int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd);
 int lw_branch(const int *ends, const int *places, uint8_t word);

@@ -100,11 +100,9 @@ def parse_settings(content: bytes, shown: str) -> dict[str, Any]:
         table = tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError:
         raise SettingsError(shown, "", "isn't UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(shown, "", f"isn't TOML: {error}") from None
     except RecursionError:
         raise SettingsError(shown, "", f"has more than {MAX_DEPTH} tables within each other") from None
-    except ValueError as error:  # a number with thousands of digits
+    except ValueError as error:  # tomllib.TOMLDecodeError, or of a number with thousands of digits
         raise SettingsError(shown, "", f"isn't TOML: {error}") from None
     check_depth(table, shown)
     return table

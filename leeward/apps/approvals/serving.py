@@ -32,7 +32,6 @@ from leeward.apps.approvals.web.listening import (
     answering_of,
     bind_loopback,
     bind_operator,
-    bound_logs,
     server_of,
     with_credential,
 )
@@ -69,7 +68,6 @@ def serve(options: ServeOptions, ready: Callable[[str, str], None]) -> int:
     """
     folder, policy = state_folder(os.environ), operator_policy(options.config, os.environ)
     own_folder(folder)
-    bound_logs()
     until = None if options.lasts is None else time.time() + options.lasts
     with contextlib.closing(ApprovalQueue(folder, forbidden=policy.forbidden, endpoints=policy.endpoints)) as queue:
         if torn_record(default_folder(os.environ)):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from leeward.apps.approvals.daemon_view import DaemonView
 from leeward.apps.approvals.web.application import viewing
 from leeward.apps.approvals.web.gate import PageAccess
-from leeward.apps.approvals.web.listening import BoundedConnection, bind_loopback, bound_logs, server_of
+from leeward.apps.approvals.web.listening import BoundedConnection, bind_loopback, server_of
 from leeward.errors import LeewardError
 
 #: Seconds between two looks, so that the charts have a past when the page is opened again.
@@ -27,7 +27,6 @@ def view(socket: str | None, port: int, ready: Callable[[str], None]) -> int:
     Serve until a signal; returns the exit status. *ready* gets a link that logs a browser in, once. Port 0 is a free
     one. Busy if the port is taken.
     """
-    bound_logs()
     asyncio.run(_view(DaemonView(socket), port, ready))
     return 0
 

@@ -499,10 +499,11 @@ class AsyncFleet:
             if nothing is not None:
                 attempts.avoid.clear()
             line = self._lines.setdefault(kind, line)
-            woken = await self._waited(line, wait, first=woken)
+            await self._wait_in(line, wait, first=woken)
+            woken = True  # it is this one's turn, also when its time is over
 
-    async def _waited(self, line: deque[asyncio.Future[None]], seconds: float, first: bool) -> bool:
-        """Wait in *line*, for its first place if *first*, until there is room. True: it is this one's turn."""
+    async def _wait_in(self, line: deque[asyncio.Future[None]], seconds: float, first: bool) -> None:
+        """Wait in *line*, for its first place if *first*, until there is room, or for so many seconds."""
         place = asyncio.get_running_loop().create_future()
         (line.appendleft if first else line.append)(place)
         try:
@@ -517,7 +518,6 @@ class AsyncFleet:
         finally:
             with contextlib.suppress(ValueError):
                 line.remove(place)
-        return True
 
     def _wake(self, count: int = 1) -> None:
         """There may be room for so many: the first of each line look."""

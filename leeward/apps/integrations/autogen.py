@@ -90,8 +90,7 @@ class LeewardCodeExecutor(CodeExecutor, Component[LeewardCodeExecutorConfig]):
         said, code = [], 0
         for block in blocks:
             result = await self._one(block)
-            value = "" if result.value is None else f"{result.value}\n"
-            said.append(value + text_of(result))
+            said.append(text_of(result))
             code = result.exit_code
             if code:
                 break

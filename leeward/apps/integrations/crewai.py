@@ -57,8 +57,7 @@ class PythonTool(_SandboxTool):
         except SessionOver:
             self._kernel = None
             raise
-        value = "" if result.value is None else f"{result.value}\n"
-        return cut(value + text_of(result))
+        return cut(text_of(result))
 
 
 def sandbox_tools(box: Sandbox) -> list[BaseTool]:

@@ -61,10 +61,7 @@ class Leeward(llm.Toolbox):
         def does() -> str:
             if self._kernel is None:
                 self._kernel = self._box.kernel()
-            result = self._kernel.execute(code)
-            value = "" if result.value is None else f"{result.value}\n"
-            said = text_of(result)
-            return value + said if value and said != "[No output]" else value.rstrip("\n") or said
+            return text_of(self._kernel.execute(code))
         return _said(does)
 
     def run_shell(self, command: str) -> str:

@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from leeward.apps.serve.problems import ServeProblem, bad, busy, problem_of, too_large, unknown_token
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.errors import told_with_place
+from leeward.spec.bounded_log import WINDOW_S, LogBound
 
 T = TypeVar("T")
 
@@ -54,28 +55,12 @@ PAUSE_S = 0.5
 #: The key of a scope for a CountedConnection, where connections aren't a proxy's.
 CONNECTION = "leeward.connection"
 
-#: Seconds in which lines of the log are counted, which any caller can cause; of refused calls those of one tenant, at most.
-WINDOW_S, MOST_REFUSED = 60.0, 200
+#: Lines of the log about refused calls of one tenant in a WINDOW_S, at most.
+MOST_REFUSED = 200
 
 #: A line of JSON for each call, and each end of a sandbox, if somebody wants it.
 CALLS = logging.getLogger("leeward.serve.calls")
 _log = logging.getLogger("leeward.serve")
-
-
-class LogBound:
-    """Lets *most* lines of each kind through in each WINDOW_S."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._until = most, float("-inf")
-        self._counts: Counter[object] = Counter()
-
-    def left(self, kind: object) -> int:
-        """How many lines of a kind there may be, this one among them: 1 for the last one, less for one too many."""
-        if time.monotonic() >= self._until:
-            self._until = time.monotonic() + WINDOW_S
-            self._counts.clear()
-        self._counts[kind] += 1
-        return self._most + 1 - self._counts[kind]
 
 
 #: Of the calls of each tenant that come too fast or are too many, and of those of nobody.

@@ -37,7 +37,7 @@ class DoorOptions:
     Attributes:
         socket: the daemon's; None for the default.
         is_open: serve callers without a token, as ANYBODY.
-        profile: of sandboxes; "" for the faces' own.
+        profile: of sandboxes and of the jobs of `/run_code`; "" for `box_profile`, and a job's own.
         environment: of jobs and sandboxes; "" for the daemon's own interpreter.
         wait_s: seconds that a job waits for its turn.
         at_once: jobs that run at once; 0 for as many as the daemon has workers.
@@ -53,6 +53,11 @@ class DoorOptions:
     at_once: int = 0
     domain: str = ""
     nodes: Nodes | None = None
+
+    @property
+    def box_profile(self) -> str:
+        """The profile of sandboxes whose callers choose none; `workdir` has loopback, and more processes than a job."""
+        return self.profile or "workdir"
 
 
 class Door:

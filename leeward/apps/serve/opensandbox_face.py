@@ -43,7 +43,7 @@ from leeward.apps.serve.calls import (
     texts,
 )
 from leeward.apps.serve.door import Door
-from leeward.apps.serve.e2b.boxes import OpenBox, own_metadata, template_of, woken
+from leeward.apps.serve.e2b.boxes import OpenBox, own_metadata, profile_of, template_of, woken
 from leeward.apps.serve.e2b.control import ControlFace, begun, egress_of, seconds_of, state_of, when
 from leeward.apps.serve.e2b.envd import KILLED_S, MOST_FORM, EnvdFace, form_of
 from leeward.apps.serve.e2b.filesystem import below, rows_of
@@ -59,7 +59,7 @@ KEY, ACCESS = "open-sandbox-api-key", "X-EXECD-ACCESS-TOKEN"
 #: Where a sandbox's own routes are, below its id, and the ports by which the SDK asks for them and for the network's.
 INSIDE, EXECD, EGRESS = "/opensandbox", 44772, 18080
 #: The image that stands for the server's profile; others are profiles that a token may choose.
-OWN_IMAGE, _PROFILE = "opensandbox/code-interpreter", "workdir"
+OWN_IMAGE = "opensandbox/code-interpreter"
 #: The program that a sandbox has to begin with: it does nothing.
 ENTRY = ["tail", "-f", "/dev/null"]
 #: What isn't offered, of a request for a sandbox.
@@ -129,12 +129,11 @@ class OpenSandboxFace:
         lasts = taken(fields, "timeout", float, float(quota.lifetime))
         if not 0 < lasts <= quota.lifetime:
             raise bad(f"timeout has to be seconds, {quota.lifetime} at most")
-        options = self._door.options
         box = await self._boxes.open(
             call.tenant, call.use, image, texts(fields, "metadata"), call.headers.get("idempotency-key", ""),
-            profile=_profile_of(image, call.tenant, options.profile or _PROFILE), environment=options.environment or None,
+            profile=profile_of(image.partition(":")[0], call.tenant, self._door.options.box_profile, "image", (OWN_IMAGE,)),
             is_private=taken(fields, "secureAccess", bool, False), env=texts(fields, "env"), lifetime=lasts, idle=lasts,
-            memory=quota.memory or None, **egress_of(call.tenant, _network(fields)))
+            **egress_of(call.tenant, _network(fields)))
         return JSONResponse(_described(await self._boxes.info(box)), 202)
 
     async def _found(self, call: ServeCall) -> OpenBox:
@@ -159,7 +158,7 @@ class OpenSandboxFace:
 
     async def renew(self, call: ServeCall) -> Response:
         box, fields = await self._found(call), await call.fields()
-        left = seconds_of(taken(fields, "expiresAt", str, "")) - time.time()
+        left = seconds_of(taken(fields, "expiresAt", str, ""), "expiresAt") - time.time()
         if not 0 < left <= call.tenant.quota.lifetime:
             raise bad(f"expiresAt has to be a time to come, {call.tenant.quota.lifetime} seconds from now at most")
         await self._control.extend(box, left)
@@ -180,17 +179,6 @@ class OpenSandboxFace:
             return JSONResponse({"endpoint": where, "headers": {ACCESS: tokens.derived("envd", box.id)}})
         shown = {"e2b-traffic-access-token": tokens.derived("traffic", box.id)} if box.is_private else {}
         return JSONResponse({"endpoint": f"{port}-{box.id}.{self._door.options.domain}", "headers": shown})
-
-
-def _profile_of(image: str, tenant: ServeTenant, default: str) -> str:
-    """The profile that an image's name stands for."""
-    name = image.partition(":")[0]
-    if name == OWN_IMAGE:
-        return default
-    if name not in tenant.profiles:
-        raise bad(f"there is no such image for this token: images here are {OWN_IMAGE} and the profiles that `leeward serve "
-                  "token create --profile` has named")
-    return name
 
 
 def _network(fields: Mapping[str, Any]) -> Row:

@@ -42,8 +42,6 @@ MOST_LINES = 1000
 MOST_REQUEST, MOST_ANSWER, PIECE = 16 << 20, 16 << 20, 3 << 15
 #: Seconds that a sandbox or a job may take beside the program's own time.
 _BESIDE_S = 10.0
-#: The profile of sandboxes for other languages, which need more processes than a job has.
-_PROFILE = "workdir"
 
 Row = dict[str, Any]
 
@@ -131,7 +129,7 @@ class RunCodeFace:
 
     def _sandbox(self, memory: int | None) -> AbstractAsyncContextManager[AsyncSandbox]:
         options = self._door.options
-        return self._door.nodes.for_a_while(profile=options.profile or _PROFILE, memory=memory,
+        return self._door.nodes.for_a_while(profile=options.box_profile, memory=memory,
                                             environment=options.environment or None)
 
     # --- cells ----------------------------------------------------------------------

@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from leeward.apps.serve.calls import CALLS, WINDOW_S, LogBound
+from leeward.apps.serve.calls import CALLS
 from leeward.apps.serve.connections import CallerConnection, DoorConnection, greet
 from leeward.apps.serve.door import Door, DoorOptions
 from leeward.apps.serve.gate import HostGate, form, is_loopback
@@ -36,6 +36,7 @@ from leeward.apps.serve.tokens import TokenFile
 from leeward.base.closing import on_failure
 from leeward.base.line_writer import LineWriter
 from leeward.errors import BadRequest, told_with_place
+from leeward.spec.bounded_log import BoundedLog
 from leeward.spec.paths import RemoteHost, client_socket
 
 #: The faces, by name, with the module that has their routes. Routes are tried in this order: first those of many short calls.
@@ -46,8 +47,6 @@ FACES = {"run-code": "leeward.apps.serve.run_code", "e2b": "leeward.apps.serve.e
 #: Those with WebSockets.
 WITH_SOCKETS = frozenset({"ports", "leeward", "jupyter"})
 
-#: Lines of the log from one place in the code, in a minute: at most.
-MOST_RECORDS = 20
 #: Connections that wait to be taken; and that are taken in one round of the loop, else a flood of them holds up all others.
 MOST_UNTAKEN, TAKEN = 1024, 16
 #: Seconds that calls have to end when the server stops, and what is to be ended then.
@@ -113,27 +112,6 @@ def sockets_of(faces: Sequence[str]) -> type[asyncio.Protocol] | Literal["none"]
     from leeward.apps.serve.door_socket import DoorSocket  # its modules are for these faces alone
 
     return DoorSocket
-
-
-class _BoundedLog(logging.Filter):
-    """
-    Puts the place of an exception in the place of its traceback, whose texts quote what callers have sent; and lets
-    MOST_RECORDS of each place that logs through in a minute, since any caller can cause them, and none may hide others.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._bound = LogBound(MOST_RECORDS)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        left = self._bound.left((record.pathname, record.lineno))
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            record.msg, record.args = f"{' '.join(record.getMessage().split())}: {told_with_place(error)}", ()
-            record.exc_info = record.exc_text = None
-        if left == 1:
-            record.msg, record.args = f"{record.getMessage()} (more like this are left out for {WINDOW_S:g} s)", ()
-        return left > 0
 
 
 class _LineHandler(logging.Handler):
@@ -210,7 +188,7 @@ def _log_to_stderr(calls: bool) -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     shown_lines = _LineHandler()
     shown_lines.setFormatter(logging.Formatter("leeward serve: %(message)s"))
-    shown_lines.addFilter(_BoundedLog())
+    shown_lines.addFilter(BoundedLog())
     for name in ("leeward.serve", "uvicorn.error", "asyncio"):
         logging.getLogger(name).addHandler(shown_lines)
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -51,10 +51,11 @@ class Giver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplyAddress:
-    """The address of an answer: the descriptor of the connection, and the number of the request."""
+    """The address of an answer: a connection's descriptor, a request's number, and the connection's own, never another's."""
 
     fd: int
     request: int
+    connection: int = 0
 
 
 #: Seconds for which the report of the start of a session's job may be delayed.

@@ -169,7 +169,7 @@ def reason(error: int) -> str:
     return "hung up" if error == errno.EPIPE else os.strerror(error)
 
 
-__all__ = ["GONE", "READ", "WRITE", "Reactor", "Repeating", "Timer"]
+__all__ = ["GONE", "NO_TIMER", "READ", "WRITE", "Reactor", "Repeating", "Timer"]
 
 GONE = select.EPOLLHUP | select.EPOLLERR
 
@@ -198,7 +198,7 @@ class _Cancelled:
 
 
 class Timer:
-    """A call at a later time. It runs once, unless `cancel` is called before; `call` is None after either."""
+    """A call at a later time. It runs once, unless `cancel` is called before; `call` is None from then on."""
 
     __slots__ = ("_cancelled", "call", "when")
 
@@ -207,11 +207,22 @@ class Timer:
         self.call: Callable[[], None] | None = call
         self._cancelled = cancelled
 
+    @property
+    def is_set(self) -> bool:
+        """Whether the call is still to come."""
+        return self.call is not None
+
     def cancel(self) -> None:
+        """Make no call; harmless if there is none to come."""
         if self.call is not None:
             self.call = None
             if self._cancelled is not None:
                 self._cancelled.count += 1
+
+
+#: One that isn't set.
+NO_TIMER = Timer(math.inf, nothing)
+NO_TIMER.cancel()
 
 
 class _Failing:
@@ -473,19 +484,16 @@ class Repeating:
 
     def __init__(self, reactor: Reactor, seconds: float, look: Callable[[], bool]) -> None:
         self._reactor, self.seconds, self._look = reactor, seconds, look
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
 
     def start(self) -> None:
-        if self._timer is None:
+        if not self._timer.is_set:
             self._timer = self._reactor.after(self.seconds, self._run)
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
 
     def _run(self) -> None:
-        self._timer = None
         try:
             go_on = self._look()
         except Exception as error:

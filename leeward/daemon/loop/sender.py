@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import READ, WRITE, Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, READ, WRITE, Reactor, Timer
 
 #: Messages that may wait for the peer.
 MOST_WAITING = 4096
@@ -29,7 +29,7 @@ class MessageSender:
     def __init__(self, reactor: Reactor, sock: socket.socket, failed: Callable[[str], None], stuck_s: float) -> None:
         self._reactor, self._sock, self._failed, self._stuck_s = reactor, sock, failed, stuck_s
         self._waiting: deque[tuple[bytes, list[int]]] = deque()
-        self._stuck: Timer | None = None
+        self._stuck = NO_TIMER
         self._open = True
 
     def send(self, data: bytes, fds: Sequence[int] = ()) -> bool:
@@ -51,9 +51,9 @@ class MessageSender:
                 return
             self._waiting.popleft()
             in_any_case(*(partial(os.close, fd) for fd in fds))
-            if self._stuck is not None:
-                self._stuck.cancel()
-            self._stuck = self._limit() if self._waiting else None
+            self._stuck.cancel()
+            if self._waiting:
+                self._stuck = self._limit()
         if self._open:
             self._reactor.change(self._sock.fileno(), READ)
 
@@ -61,9 +61,7 @@ class MessageSender:
         """Forget what waits; `send` returns False from now on. Call it before the socket is closed; repeatedly is fine."""
         self._open = False
         waiting, self._waiting = self._waiting, deque()
-        stuck, self._stuck = self._stuck, None
-        in_any_case(*([stuck.cancel] if stuck is not None else []),
-                    *(partial(os.close, fd) for _, fds in waiting for fd in fds))
+        in_any_case(self._stuck.cancel, *(partial(os.close, fd) for _, fds in waiting for fd in fds))
 
     def _queued(self, data: bytes, fds: Sequence[int]) -> bool:
         if not self._open:  # the attempt to send has failed
@@ -72,7 +70,7 @@ class MessageSender:
             self._failed("it takes no messages")
             return False
         self._waiting.append((data, _copies(fds)))
-        if self._stuck is None:
+        if not self._stuck.is_set:
             self._reactor.change(self._sock.fileno(), READ | WRITE)
             self._stuck = self._limit()
         return True

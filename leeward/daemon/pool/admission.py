@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.fast_path import FastPath
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor
 from leeward.daemon.pool.line import FairQueue
 from leeward.daemon.pool.quotas import Ledger
 from leeward.daemon.pool.workforce import Workforce
@@ -50,7 +50,7 @@ class Shedding:
         self._refusals: dict[int, int] = {}  # since the last look, by the connection's descriptor
         self._connections: set[int] = set()  # that are shed
         self._user: int | None = None  # whose job was the last one refused
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
         self._offered = self._stale = 0  # runners, at the last look, and at the last one that found no further offer
 
     @property
@@ -64,7 +64,7 @@ class Shedding:
     def refused(self, user: int, connection: int, why: Busy, now: float) -> None:
         """Record that the backlog has refused a job that *user* has sent by *connection*."""
         self.count(connection, 1)
-        if self._timer is None:
+        if not self._timer.is_set:
             self._timer = self._reactor.after(LAPSE_S, self._look)
         if user != self._user:
             self._unshed(set(self._connections))
@@ -91,7 +91,6 @@ class Shedding:
         self._connections.discard(connection)
 
     def _look(self) -> None:
-        self._timer = None
         fast_path = self._reactor.fast_path
         offered = 0 if fast_path is None else fast_path.offered
         if self._connections and offered == self._offered:
@@ -106,9 +105,7 @@ class Shedding:
     def stop(self) -> None:
         """Shed no connection any more. May be called repeatedly."""
         self._refusals.clear()
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
+        self._timer.cancel()
         self._unshed(set(self._connections))
 
     def _unshed(self, connections: set[int]) -> None:
@@ -333,6 +330,12 @@ class Admission:
         self.backlog.refused(count, now)
         self.shedding.count(connection, count)
 
+    @property
+    def next_connection(self) -> int:
+        """The number of the connection whose job is next in the queue; 0 if no connection's job is."""
+        ticket = self.queue.next(self.may_start, self._pool.capacity.carries) if self.queue else None
+        return 0 if ticket is None else ticket.connection_number
+
     def may_start(self, ticket: Ticket) -> bool:
         """Whether its user's quota, and the share of other users, have room for it."""
         return self.ledger.may_start(ticket.user, ticket.job.limits.memory, ticket.take is not None)
@@ -348,14 +351,12 @@ class Admission:
     def forget(self, ticket: Ticket) -> None:
         """Take a ticket out of the queue, if it is there."""
         if self.queue.remove(ticket):
-            if ticket.deadline is not None:
-                ticket.deadline.cancel()
+            ticket.deadline.cancel()
             self._pool.check_drained()
 
     def refuse(self, ticket: Ticket, why: Refused) -> None:
         """Refuse a ticket that was removed from the queue; one that the machine has ended has an internal result."""
-        if ticket.deadline is not None:
-            ticket.deadline.cancel()
+        ticket.deadline.cancel()
         if ticket.careful:  # a refusal says that nothing of it has run
             self._pool.give_up(ticket, why)
             return
@@ -375,7 +376,7 @@ class Admission:
     def expire_overdue(self, now: float) -> None:
         """After a callback has failed: refuse the tickets whose deadline has passed."""
         in_any_case(*(partial(self._expire, ticket, now - ticket.waited_from) for ticket in list(self.queue)
-                      if ticket.deadline is not None and ticket.deadline.when <= now))
+                      if ticket.deadline.when <= now))
 
     def serve(self) -> None:
         """Start waiting jobs that may start, as long as there are free workers."""
@@ -391,8 +392,12 @@ class Admission:
     def serve_with(self, worker: Worker) -> None:
         """*worker* can take a job: give it a waiting one, if there is one."""
         self.backlog.free(worker.slot, self._reactor.now())
+
+        def fits(ticket: Ticket) -> bool:
+            return worker.arming.next_holder in (0, ticket.connection_number) and self._pool.capacity.carries(ticket)
+
         while self.queue and worker.free:
-            ticket = self.queue.take(self.may_start, self._pool.capacity.carries)
+            ticket = self.queue.take(self.may_start, fits)
             if ticket is None:
                 break
             self._pool.start(ticket, worker)

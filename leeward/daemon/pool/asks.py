@@ -18,7 +18,7 @@ from typing import Any
 from leeward.base.dataclass import dataclass
 from leeward.base.points import point
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor
 from leeward.daemon.pool.egress_record import EgressRecord
 from leeward.errors import PeerError
 from leeward.wire.egress_asks import check_ask
@@ -48,7 +48,7 @@ class AskBook:
         self._waiting: dict[int, Callable[[], None]] = {}
         self._tickets = itertools.count(1)
         self._listeners = 0
-        self._grace: Timer | None = None
+        self._grace = NO_TIMER
         self.tell: Callable[[Listening | AskAnswer], None] = lambda _: None  # there is no broker, and so no ask
         self.refused = 0  # asks that were refused because too many waited
 
@@ -58,7 +58,7 @@ class AskBook:
     @property
     def listening(self) -> Listening:
         """Return the message that tells a new broker whether a client listens."""
-        return Listening(int(self._listeners > 0 or self._grace is not None))
+        return Listening(int(self._listeners > 0 or self._grace.is_set))
 
     def hear(self, message: Ask | Unask) -> None:
         """Handle a message of the broker: a new ask, or the end of one. Raises PeerError: the message is invalid."""
@@ -110,9 +110,8 @@ class AskBook:
     def listen(self) -> None:
         """Count one more connection that listens, until `unlisten`."""
         self._listeners += 1
-        grace, self._grace = self._grace, None
-        if grace is not None:
-            grace.cancel()
+        if self._grace.is_set:
+            self._grace.cancel()
         elif self._listeners == 1:
             self.tell(Listening(1))
 
@@ -123,7 +122,6 @@ class AskBook:
             self._grace = self._reactor.after(_grace_s(), self._unheard)
 
     def _unheard(self) -> None:
-        self._grace = None
         self._asks = {}
         self.tell(Listening(0))  # the broker then refuses the waiting asks
 

@@ -103,6 +103,7 @@ class Settings:
 
     pool_size: int = 4
     spares: int = 1
+    reuse: str = "off"
     recycle_after: int = 100
     queue_size: int = 64
     queue_delay: float = 0.1

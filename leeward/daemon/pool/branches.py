@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.base.dataclass import replace
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor
 from leeward.daemon.pool.begin import NO_BOUNDS, NOT_BEYOND, Beyond, SeatBounds, Settings, prepare
 from leeward.daemon.pool.confinement import Confinement, confine
 from leeward.daemon.pool.pool import Pool, Ticket
@@ -67,7 +67,7 @@ class Branch:
         self.spec, self.confinement = spec, confinement
         self.log, self.patience = engine.log, engine.patience
         self._troubled = troubled
-        self._mending: Timer | None = None
+        self._mending = NO_TIMER
         self._closing = False
         self._ways_out = engine.exits.ways(settings, confinement)
         image = spec.view.root
@@ -116,7 +116,7 @@ class Branch:
         terms = WorkerSettings(settings.limits, (self.spec.uid, self.spec.gid), spares, jobs,
                                self.confinement.degraded, self.patience, self._engine.supervisor, settings.results,
                                settings.session_grace, self._ways_out, self._awake,
-                               self._mounts, self._warmth)
+                               self._mounts, self.confinement.plan.reuse, self._warmth)
         try:
             worker = Worker(self._reactor, slot, (uid, gid), group, terms, workforce)
         except OSError:
@@ -191,11 +191,10 @@ class Branch:
 
     def broken(self, _error: Exception) -> None:
         """For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended."""
-        if self._mending is None and not self._closing:
+        if not self._mending.is_set and not self._closing:
             self._mending = self._reactor.after(_MEND_S, self._mend)
 
     def _mend(self) -> None:
-        self._mending = None
         self.zygotes.mend()
 
     def stop(self) -> None:
@@ -235,7 +234,7 @@ class Branches:
         self._places: dict[PoolKey, _PlacedBranch] = {}
         self._ending: list[_PlacedBranch] = []
         self._failures: dict[PoolKey, tuple[float, str]] = {}  # no exception: its trace would keep who heard it
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
         self._stopped = self._serving = False
         book.freed = self._freed
 
@@ -344,11 +343,10 @@ class Branches:
     # --- the ends of idle branches --------------------------------------------
 
     def _look_soon(self) -> None:
-        if self._timer is None:
+        if not self._timer.is_set:
             self._timer = self._reactor.after(_ENDING_S if self._ending else _LOOK_S, self._look)
 
     def _look(self) -> None:
-        self._timer = None
         now = self._reactor.now()
         for place in list(self._places.values()):
             branch = place.branch
@@ -369,9 +367,7 @@ class Branches:
         self._ending.append(place)
         self._ground.log.info("pool ends", pool=place.key.name, why=why)
         branch, gone = place.branch, refusal or Busy("the pool has just ended; try again", retry_after=0.1)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         in_any_case(branch.stop, partial(branch.pool.drain, 0.0, lambda: None, gone), branch.pool.workforce.retire_all,
                     partial(branch.zygotes.retire, _LEAVE_S, partial(self._left, place)), self._look_soon)
 
@@ -382,7 +378,7 @@ class Branches:
     def broken(self, _error: Exception) -> None:
         """For the barrier, when a callback has failed: do what may be due."""
         self._serving = False
-        if self._timer is None and not self._stopped:
+        if not self._timer.is_set and not self._stopped:
             self._timer = self._reactor.after(_LOOK_S, self._look)
 
     def stop(self) -> None:

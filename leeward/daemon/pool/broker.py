@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.base.dataclass import dataclass, replace
 from leeward.base.points import point
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import READ, WRITE, Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, READ, WRITE, Reactor
 from leeward.daemon.loop.sender import MessageSender
 from leeward.daemon.pool.asks import AskBook
 from leeward.daemon.pool.zygotes import EventLog
@@ -121,7 +121,7 @@ class BrokerConnection:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._sender: MessageSender | None = None
-        self._again: Timer | None = None
+        self._again = NO_TIMER
         self._pause, self._since = _AGAIN_S, 0.0
         self._sent_seals: set[int] = set()
         self._closed = False
@@ -146,7 +146,7 @@ class BrokerConnection:
         place = self._places[worker] = Standing(next(self._numbers), plan, listeners, seal=seal)
         if self._channel is not None:
             self._announce(place)
-        elif self._again is None:
+        elif not self._again.is_set:
             self._start()
 
     def lease(self, worker: object, runner: int, policy: dict[str, object], own: LeaseSeal | None = None) -> None:
@@ -226,7 +226,6 @@ class BrokerConnection:
     # --- the broker's process -------------------------------------------------
 
     def _start(self) -> None:
-        self._again = None
         if self._closed or not self._places or self._channel is not None:
             return
         try:
@@ -259,7 +258,7 @@ class BrokerConnection:
             self._send(place.lease)
 
     def _start_again(self) -> None:
-        if self._again is None and not self._closed:
+        if not self._again.is_set and not self._closed:
             lasted = self._reactor.now() - self._since
             self._pause = _AGAIN_S if lasted > _SOON_S else min(2 * self._pause, _AGAIN_MOST_S)
             self._again = self._reactor.after(self._pause, self._start)
@@ -322,8 +321,7 @@ class BrokerConnection:
     def close(self) -> None:
         """End the broker, because the daemon ends."""
         self._closed = True
-        again, self._again = self._again, None
-        in_any_case(*([again.cancel] if again is not None else []), partial(self._end, "the daemon ends"))
+        in_any_case(self._again.cancel, partial(self._end, "the daemon ends"))
 
 
 def check() -> None:

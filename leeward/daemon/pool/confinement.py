@@ -73,17 +73,20 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
         from leeward.isolation.seccomp.widen_owners import with_owners  # few daemons have such a profile
 
         program, on_terminal = with_owners(program, arch), on_terminal and with_owners(on_terminal, arch)
+    reuse = settings.reuse == "user"
+    cannot = _cannot_reuse(settings, spec, driver) if reuse else ""
     plan = WorkerPlan(
         uid=spec.uid, gid=spec.gid, hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
         rlimits=rlimits.plan(settings.limits, settings.ceilings), landlock=rules, seccomp=program.insns,
         init_seccomp=filters.init_program(arch), watched=not driver.memory_counted, enterable=settings.sandboxes,
         terminal_seccomp=b"" if on_terminal is None else on_terminal.insns, rehearse=settings.rehearse,
         warm=settings.warming is not None, bounds_watches=watching.watchers().most > 0, loopback=sockets,
-        egress=way_out, low_ports=spec.plays_root and spec.loopback and way_out is None,
+        reuse=reuse and not cannot, egress=way_out, low_ports=spec.plays_root and spec.loopback and way_out is None,
     )
     layers: dict[str, dict[str, object]] = {
         "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"],
                        # Resources that the kernel counts by user: counted for each worker, or for all of them together.
+                       "reuse": f"off: {cannot}" if cannot else settings.reuse,
                        "ids": "one for all workers" if shared else "one for each worker",
                        # Those that one job can use up for all others: docs/decisions/0118.
                        "not_kept_apart": ["descriptors in flight", "pipes"] if shared else []},
@@ -96,6 +99,14 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
     degraded = (*(("landlock",) if not rules.abi else ()), *(("cgroup",) if driver.degraded else ()))
     return Confinement(plan, first_id, room, further, jobs, layers, degraded, spec.seal,
                        rlimits.granted_watches() if shared or not driver.memory_counted else 0)
+
+
+def _cannot_reuse(settings: Settings, spec: SandboxSpec, driver: Driver) -> str:
+    """Why no job may have the namespaces of one before it; "" if it may."""
+    reasons = {"an image's root is each job's own": spec.view.root is not None, "terminals": spec.view.terminals > 0,
+               "egress": bool(spec.egress), "a state to begin with": settings.warming is not None,
+               "fresh_layout": settings.fresh_layout, "no controller counts memory": not driver.memory_counted}
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _root(spec: SandboxSpec) -> str:

@@ -111,6 +111,11 @@ class FairQueue(Generic[W]):
             for lane in lanes.by_connection.values():
                 yield from lane
 
+    @property
+    def only_user(self) -> int | None:
+        """The user of all entries; None if several users have some, or there are none."""
+        return next(iter(self._users)) if len(self._users) == 1 else None
+
     def of(self, user: int) -> int:
         lanes = self._users.get(user)
         return 0 if lanes is None else lanes.count
@@ -172,19 +177,32 @@ class FairQueue(Generic[W]):
         first entry of each user is considered; otherwise small jobs of another connection could overtake a large one
         for ever. A connection whose first entry can't start *now* is passed over, and comes first again.
         """
+        found = self._next(may, now)
+        if found is None:
+            return None
+        user, one, is_first = found
+        self._passed = 0 if is_first else self._passed + 1
+        lanes = self._users.pop(user)
+        lanes.take(one)
+        if lanes.count:
+            self._users[user] = lanes
+        self._counts(one, -1)
+        return one
+
+    def next(self, may: Callable[[W], bool], now: Callable[[W], bool] = lambda _: True) -> W | None:
+        """The entry that `take` would return."""
+        found = self._next(may, now)
+        return None if found is None else found[1]
+
+    def _next(self, may: Callable[[W], bool], now: Callable[[W], bool]) -> tuple[int, W, bool] | None:
+        """The next entry, with its user, and whether that is the one whose turn it is."""
         ready = {user: one for user, lanes in self._users.items()
                  if may(lanes.first) and (one := lanes.startable(now)) is not None and may(one)}
         if not ready:
             return None
         first = next(iter(ready))
         user = first if self._passed >= _PASSED else min(ready, key=self._running)
-        self._passed = 0 if user == first else self._passed + 1
-        lanes = self._users.pop(user)
-        one = lanes.take(ready[user])
-        if lanes.count:
-            self._users[user] = lanes
-        self._counts(one, -1)
-        return one
+        return user, ready[user], user == first
 
     def remove(self, one: W) -> bool:
         """Remove *one*, if it is there. Returns whether it was."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.base.dataclass import dataclass, field, replace
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.fast_path import ReplyAddress
-from leeward.daemon.loop.reactor import JobStart, Ran, Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, JobStart, Ran, Reactor, Timer
 from leeward.daemon.pool.admission import Admission, Backlog
 from leeward.daemon.pool.begin import NO_BOUNDS, NOT_BEYOND, SURPLUS, Beyond, SeatBounds
 from leeward.daemon.pool.capacity import Capacity
@@ -60,7 +60,7 @@ class Ticket:
     done: Done | None
     pool: Pool
     waited_from: float  # the time of its submission, by the reactor's clock
-    deadline: Timer | None = None
+    deadline: Timer = NO_TIMER
     execution: Execution | None = None
     patience: float = 0.0
     losses: int = 0
@@ -85,6 +85,11 @@ class Ticket:
     def connection(self) -> int:
         """The number of the connection that sent the job; 0 for the opening of a session, and in `leeward run`."""
         return 0 if self.client is None else self.client.fd
+
+    @property
+    def connection_number(self) -> int:
+        """The number of that connection, which no other one gets; 0 as well for what takes a worker."""
+        return 0 if self.client is None or self.take is not None else self.client.connection
 
     def cancel(self) -> None:
         """End the job, or remove it from the queue; `done` is not called any more."""
@@ -168,7 +173,7 @@ class Pool:
         self._sessions, self._seats = set[PoolSession](), set[Seat]()
         self.most_sessions = sessions_of(max_sessions, size, room)
         self._name, self._bound = name, bound
-        self._mending: Timer | None = None
+        self._mending = NO_TIMER
         self._draining = self._cutting = False  # no more jobs are taken; the running ones are being ended
         self._drained: Callable[[], None] | None = None
         self._why: Refused = ShuttingDown("the daemon is shutting down")
@@ -231,9 +236,8 @@ class Pool:
     def start(self, ticket: Ticket, worker: Worker) -> None:
         """For the admission: give *worker*, which is free, to *ticket*."""
         self.ledger.start(ticket.user, ticket.job.limits.memory)
-        if ticket.deadline is not None:
+        if ticket.deadline.is_set:
             ticket.deadline.cancel()
-            ticket.deadline = None
             ticket.waited = self.now() - ticket.waited_from
         if ticket.take is not None:
             self._lend(ticket, ticket.take, worker)
@@ -458,11 +462,10 @@ class Pool:
 
     def broken(self, _error: Exception) -> None:
         """For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended."""
-        if self._mending is None and not self.workforce.closed:
+        if not self._mending.is_set and not self.workforce.closed:
             self._mending = self._reactor.after(_MEND_S, self._mend)
 
     def _mend(self) -> None:
-        self._mending = None
         now = self.now()
         in_any_case(self.workforce.make_missing, partial(self.admission.expire_overdue, now), self.admission.serve,
                     *([self.capacity.wake] if self.queue else []),

@@ -188,6 +188,10 @@ class Ledger:
         """Return the number of *user*'s jobs that run in all pools together."""
         return sum(ledger.running(user) for ledger in self._book.ledgers)
 
+    def alone(self, user: int) -> bool:
+        """Whether all that runs, in all pools, is *user*'s."""
+        return all(ledger.running(user) == ledger._running for ledger in self._book.ledgers)
+
     def _account(self, user: int) -> _Account:
         account = self._accounts.get(user)
         if account is None:

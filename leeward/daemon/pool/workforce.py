@@ -75,8 +75,9 @@ def _ready(worker: Worker) -> bool:
 _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
 #: Seconds for which workers that were made for sessions are kept afterwards.
 _LINGER_S = 10.0
-#: Workers that are made at once for sessions and sandboxes that wait.
-AHEAD = 16
+#: Workers that are made at once for sessions and sandboxes that wait; and in a burst, which delays nobody else: with fewer
+#: the processors rest while the daemon reads what they have done.
+AHEAD, BURST = 16, 32
 #: An arming that takes longer (its keeper may be stopped) no longer delays others, and gets a full share of processor.
 PATIENCE_S = 0.1
 
@@ -103,7 +104,8 @@ class Workforce:
         self._resting: set[int] = set()  # slots in which a worker is made again later
         self._vacant = first  # no slot below it is free
         self._lean = self.armed = 0  # lean workers; runners that wait for a job, as `Arming` counts them
-        self.refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)  # which of them may arm a runner
+        self._processors = len(os.sched_getaffinity(0))
+        self.refill = Refill(reactor, self._at_once, self._stocked)  # which of them may arm a runner
         self._overrun = False  # workers go on past their number of jobs
         self._outdated = False  # some workers may be of an old zygote
         self._taking, self._grows = True, grows
@@ -188,13 +190,21 @@ class Workforce:
 
     def free(self) -> Worker | None:
         """A worker that can take a job: the first one, which has most of them, and lean ones last."""
-        for worker in [each for each in self._idle if not each.free]:
+        return min(self._all_free(), key=lambda worker: (worker.lean, worker.slot), default=None)
+
+    def _all_free(self) -> tuple[Worker, ...]:
+        for worker in [each for each in self._idle if not each.free or each.arming.next_holder]:
             del self._idle[worker]  # it says so when it is free again
-        return min(self._idle, key=lambda worker: (worker.lean, worker.slot), default=None)
+        return tuple(self._idle)
 
     def worker_free(self, worker: Worker) -> None:
         self._failures.pop(worker.slot, None)
         if self.claims(worker):
+            return
+        if worker.arming.next_holder:
+            self._work.worker_free(worker)
+            if worker.free and worker.arming.next_holder:
+                worker.arming.dismiss()
             return
         self._idle[worker] = None
         if self._outdated:
@@ -209,6 +219,10 @@ class Workforce:
         return self._work.crowded
 
     @property
+    def next_connection(self) -> int:
+        return self._work.admission.next_connection
+
+    @property
     def only_holders(self) -> bool:
         """Whether sessions and sandboxes wait for a worker, and no job does."""
         return 0 < self._work.queue.takers == len(self._work.queue)
@@ -221,7 +235,7 @@ class Workforce:
 
     def _offer(self) -> None:
         """Offer idle workers' runners to the fast path, as many as it may have."""
-        for worker in tuple(self._idle):
+        for worker in self._all_free():
             if not self._work.capacity.offers:
                 return
             worker.leasing.offer()
@@ -259,6 +273,15 @@ class Workforce:
 
     def _stocked(self) -> bool:
         return self.armed >= self.size
+
+    def _at_once(self) -> int:
+        return BURST if self._burst else self._processors
+
+    @property
+    def _burst(self) -> bool:
+        """Whether one user's sessions and sandboxes alone wait, and nothing of another user runs."""
+        user = self._work.queue.only_user if self.only_holders else None
+        return user is not None and self._work.ledger.alone(user)
 
     # --- renewing -------------------------------------------------------------
 
@@ -305,7 +328,7 @@ class Workforce:
     @property
     def _waiting(self) -> int:
         """The number of sessions and sandboxes that wait for a worker, as far as workers are made for them at once."""
-        return min(AHEAD, self._work.queue.takers)
+        return min(BURST if self._burst else AHEAD, self._work.queue.takers)
 
     def with_held(self, more: int) -> int:
         """The same if sessions held *more* more workers."""
@@ -403,11 +426,11 @@ class Refill:
 
     Arming a runner costs some milliseconds of processor time; a request costs a fraction of one, and waits while as
     many runners are being armed as there are processors. So while every worker has a runner in store (*stocked*), one
-    is armed at a time, with idle processor time alone; when the store runs low, *most*, as many as there are
-    processors.
+    is armed at a time, with idle processor time alone; when the store runs low, *most*: as many as there are
+    processors, or in a burst as many as are made.
     """
 
-    def __init__(self, reactor: Reactor, most: int, stocked: Callable[[], bool]) -> None:
+    def __init__(self, reactor: Reactor, most: Callable[[], int], stocked: Callable[[], bool]) -> None:
         self._reactor = reactor
         self._most = most
         self._stocked = stocked
@@ -427,7 +450,7 @@ class Refill:
             self._go_on()
 
     def _go_on(self) -> None:
-        while self._waiting and len(self._arming) < self._most:
+        while self._waiting and len(self._arming) < self._most():
             stocked = self._stocked()
             if stocked and self._arming:
                 return

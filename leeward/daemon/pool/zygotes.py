@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from leeward.base.protocols import Protocol
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor
 from leeward.daemon.pool.workforce import Workforce
 from leeward.daemon.worker.worker import Worker, WorkerState
 from leeward.daemon.worker.zygote import PENDING, Succession, Term, Zygote
@@ -107,7 +107,7 @@ class Zygotes(_ZygoteOwner):
         super().__init__(reactor, plan, worker_plan, workforce, engine)
         self.current: Zygote | None = None  # the zygote that serves, or is being started; None while there is none
         self._ready = False
-        self._due: Timer | None = None  # the deadline for its next message
+        self._due = NO_TIMER  # the deadline for its next message
         self._words = ""  # the last output of a zygote before it was ready
         self._ordered: list[Worker] = []  # workers whose keepers were ordered; some are made meanwhile
         self.succession = Succession(reactor, term, (plan, worker_plan), self, self._log, engine.patience.start)
@@ -147,7 +147,7 @@ class Zygotes(_ZygoteOwner):
                 return
             worker = self._waiting[0]
             message, fds = worker.order()
-            if self._due is None:
+            if not self._due.is_set:
                 self._expect_word(self._engine.patience.zygote)
             try:
                 self.current.make_keeper(message, fds)
@@ -165,17 +165,12 @@ class Zygotes(_ZygoteOwner):
     # --- signs of life --------------------------------------------------------
 
     def _expect_word(self, seconds: float) -> None:
-        self._expect_nothing()
+        self._due.cancel()
         self._due = self._reactor.after(seconds, partial(self._on_silence, seconds))
-
-    def _expect_nothing(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
 
     def _heard(self) -> None:
         """Begin the time for the remaining orders again: the zygote has sent a message."""
-        self._expect_nothing()
+        self._due.cancel()
         if self.on_order():
             self._expect_word(self._engine.patience.zygote)
         else:
@@ -183,7 +178,7 @@ class Zygotes(_ZygoteOwner):
 
     def _on_silence(self, seconds: float) -> None:
         """Kill a zygote that is stopped or stuck, because its workers would never be made."""
-        self._expect_nothing()
+        self._due.cancel()
         if self.current is not None and (self.on_order() or self._waiting or not self._ready):
             self._tell_silence(self.current, seconds)
             self.current.process.kill()  # the end of its channel starts the next one
@@ -225,7 +220,7 @@ class Zygotes(_ZygoteOwner):
         """Replace the zygote that serves by *successor*, which is ready. The old zygote's workers are replaced one by one."""
         old, self.current, self._ready = self.current, successor, True
         self._log.debug("zygote takes over", pid=successor.pid, old=old and old.pid)
-        self._expect_nothing()
+        self._due.cancel()
         self._workforce.outdate()
         self._engine.took_over()
         self._reactor.soon(self._place_orders)
@@ -235,7 +230,7 @@ class Zygotes(_ZygoteOwner):
         """Handle the zygote's end. Its keepers live on; ordered ones aren't made."""
         on_order = self.on_order()
         zygote, self.current, self._ready = self.current, None, False
-        self._expect_nothing()
+        self._due.cancel()
         if self._stopped:
             if zygote is not None:
                 zygote.process.wait()
@@ -277,7 +272,7 @@ class Zygotes(_ZygoteOwner):
     def retire(self, seconds: float, left: Callable[[], None]) -> None:
         """End the zygote without waiting; *left* is called when it was reaped. Call `stop` before."""
         zygote, self.current, self._ready = self.current, None, False
-        self._expect_nothing()
+        self._due.cancel()
         in_any_case(self.succession.close, left if zygote is None else partial(zygote.retire, seconds, left))
 
     def end(self) -> None:
@@ -292,19 +287,13 @@ class _Single:
         self.zygote: Zygote
         self.ready = False  # the zygote is ready
         self.worker: Worker | None = None  # the worker whose keeper it makes, or has made
-        self.due: Timer | None = None  # the deadline for its next message
+        self.due = NO_TIMER  # the deadline for its next message
         self.words = ""  # its error output, for the reason of its end
 
     @property
     def over(self) -> bool:
         """Whether its worker doesn't need it any more."""
         return self.worker is not None and self.worker.state is not WorkerState.MAKING
-
-    def quiet(self) -> None:
-        """Stop waiting for a message."""
-        if self.due is not None:
-            self.due.cancel()
-            self.due = None
 
 
 class FreshZygotes(_ZygoteOwner):
@@ -383,11 +372,10 @@ class FreshZygotes(_ZygoteOwner):
     # --- messages of the zygotes ------------------------------------------------
 
     def _expect(self, single: _Single, seconds: float) -> None:
-        single.quiet()
+        single.due.cancel()
         single.due = self._reactor.after(seconds, partial(self._on_silence, single, seconds))
 
     def _on_silence(self, single: _Single, seconds: float) -> None:
-        single.due = None
         if single in self._there:
             self._tell_silence(single.zygote, seconds)
             single.zygote.process.kill()  # the end of its channel starts the next one
@@ -395,12 +383,12 @@ class FreshZygotes(_ZygoteOwner):
     def _on_ready(self, single: _Single) -> None:
         single.ready, single.words = True, ""
         self.snapshot = single.zygote.snapshot
-        single.quiet()  # it waits for us
+        single.due.cancel()  # it waits for us
         self._go_on()
 
     def _on_made(self, single: _Single, message: control.Made, pidfd: int, memory: ZygoteMemory | None) -> None:
         self._lost = 0
-        single.quiet()
+        single.due.cancel()
         worker = single.worker
         if worker is not None and worker.keeper.pid < 0 and worker in self._workforce.workers:
             worker.made(message, pidfd, memory)
@@ -421,7 +409,7 @@ class FreshZygotes(_ZygoteOwner):
 
     def _on_gone(self, single: _Single) -> None:
         """Handle a zygote's end. A keeper that it has made lives on; an ordered one isn't made."""
-        single.quiet()
+        single.due.cancel()
         self._there.discard(single)
         worker = single.worker
         if self._stopped or (worker is not None and worker.keeper.pid >= 0):
@@ -447,7 +435,7 @@ class FreshZygotes(_ZygoteOwner):
         self._go_on()
 
     def _let_go(self, single: _Single) -> None:
-        single.quiet()
+        single.due.cancel()
         self._there.discard(single)
         zygote = single.zygote
         self._leaving.add(zygote)
@@ -462,7 +450,7 @@ class FreshZygotes(_ZygoteOwner):
         """End the zygotes without waiting; *left* is called when all were reaped. Call `stop` before."""
         there, self._there = self._there, set()
         for single in there:
-            single.quiet()
+            single.due.cancel()
         missing = {single.zygote for single in there}
 
         def gone(zygote: Zygote) -> None:
@@ -476,7 +464,7 @@ class FreshZygotes(_ZygoteOwner):
     def end(self) -> None:
         there, self._there = self._there, set()
         for single in there:
-            single.quiet()
+            single.due.cancel()
         in_any_case(*(single.zygote.end for single in there), self._end_leaving)
 
     def _end_leaving(self) -> None:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.closing import refuse_descriptors
-from leeward.daemon.loop.reactor import READ, Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, READ, Reactor
 from leeward.daemon.run.beside import Beside, Interpreter, SharedLeaf
 from leeward.daemon.run.launch import Streams
 from leeward.daemon.run.lease import Lease
@@ -156,7 +156,7 @@ class KernelBranch(Interpreter):
         self._door: Channel | None = door
         self._answered = self._shut = False
         self._heard = self._watched = self._theirs = -1
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
         reactor.watch(door.fileno(), READ, self._hear)
 
     def forked(self, refused: str) -> None:
@@ -266,9 +266,7 @@ class KernelBranch(Interpreter):
         self.family = family
         family.join(process)
         runner.share(family)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         theirs, self._theirs = self._theirs, -1
         self._watched = os.dup(theirs)
         self._reactor.watch(self._watched, READ, self._gone)
@@ -299,9 +297,7 @@ class KernelBranch(Interpreter):
         self._let_door_go()
 
     def _let_door_go(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
+        self._timer.cancel()
         door, self._door = self._door, None
         if door is not None:
             self.runner.door = None

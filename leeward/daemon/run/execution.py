@@ -32,7 +32,7 @@ from leeward.base.dataclass import replace
 from leeward.base.protocols import Protocol
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.fast_path import FastPath, ReplyAddress
-from leeward.daemon.loop.reactor import READ, WRITE, JobStart, Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, READ, WRITE, JobStart, Reactor, Timer
 from leeward.daemon.run.output import Output, OutputWatch, unread
 from leeward.daemon.run.reply import REPLY_CHUNK, ReplyReader
 from leeward.daemon.run.report import SHORT_OUTPUT, Report, inline_bytes, internal
@@ -490,9 +490,7 @@ class Execution:
         Raise KeyboardInterrupt in the job by a SIGINT, which it may handle or ignore, once it has read its whole frame:
         an earlier one would hit code of leeward, or in a session the previous job.
         """
-        before = self._timers.get("interrupt")
-        if before is not None:
-            before.cancel()
+        self._timers.get("interrupt", NO_TIMER).cancel()
         if self.over:
             return
         taken = self.taken

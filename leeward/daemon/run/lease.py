@@ -23,7 +23,7 @@ from functools import partial
 from leeward.base.dataclass import replace
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.fast_path import FastPath, ReplyAddress
-from leeward.daemon.loop.reactor import JobStart, Ran, Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, JobStart, Ran, Reactor
 from leeward.daemon.run.calling_job import Calling
 from leeward.daemon.run.execution import Caller, Execution, RunnerUser
 from leeward.daemon.run.output import Output, unread
@@ -161,7 +161,7 @@ class Lease:
         self._empty = False
         self._orphans: set[int] = set()
         self._ending = ""
-        self._ticks: Timer | None = None
+        self._ticks = NO_TIMER
 
     @property
     def runner(self) -> int:
@@ -383,8 +383,7 @@ class Lease:
                     partial(self._lost, self._ending))
 
     def _close(self) -> None:
-        if self._ticks is not None:
-            self._ticks.cancel()
+        self._ticks.cancel()
         pidfd, self._job_pidfd = self._job_pidfd, -1
         if pidfd >= 0:
             os.close(pidfd)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from leeward.base.dataclass import replace
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import READ, Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, READ, Reactor
 from leeward.daemon.run.launch import Exit, unstarted
 from leeward.daemon.run.output import pause
 from leeward.daemon.run.runner import Denials, Runner
@@ -69,7 +69,7 @@ class Spill:
         self.over = self.paused = self.gathers = self.slow = False
         self._idly = False
         self._late = 0.0
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
         reactor.watch(fd, READ, self._ready)
 
     def _ready(self, _events: int) -> None:
@@ -135,14 +135,11 @@ class Spill:
             self._reactor.watch(self._fd, READ, self._ready)
 
     def _again(self, when: float) -> None:
-        self._timer = None
         self._late = self._reactor.now() - when
         self._reactor.watch(self._fd, READ, self._ready)
 
     def _stop_watching(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
+        self._timer.cancel()
         self._reactor.forget(self._fd)
 
     def close(self) -> None:
@@ -197,8 +194,8 @@ class LiveProcess:
         self._killed = self._late = False
         self._pending: dict[int, None] = {}  # signals, each once, as the kernel has them
         self._started = reactor.now()
-        self._timer: Timer | None = None
-        self._patience: Timer | None = None  # since it was killed
+        self._timer = NO_TIMER
+        self._patience = NO_TIMER  # since it was killed
         self._unborn = False  # it is reported as stuck, and the keeper hasn't told of it yet
         self._hunt: descent.Hunt | None = None
         self._pause = _LEFT_S
@@ -294,9 +291,7 @@ class LiveProcess:
     def _ended(self, end: Exit) -> None:
         if self.state not in (ProcessState.STARTING, ProcessState.RUNNING):
             return  # it was reported before, as stuck
-        patience, self._patience = self._patience, None
-        if patience is not None:
-            patience.cancel()
+        self._patience.cancel()
         self._happen(ProcessEvent.EXITED)
         self.exit = replace(end, duration=self._reactor.now() - self._started)
         self._timer = self._reactor.after(DRAIN_S, self._drain_over)
@@ -318,7 +313,7 @@ class LiveProcess:
                 raise
             self._patience = self._reactor.after(_AGAIN_S, self._stuck)
             return
-        self._patience, self._killed = None, False
+        self._killed = False
         self._unborn = self.state is ProcessState.STARTING
         self._ended(Exit(None, stuck=True, reason=f"it was killed and hasn't ended for {STUCK_S:g} s: it waits in the"
                                                   " kernel, perhaps for a file system that doesn't answer"))
@@ -346,7 +341,7 @@ class LiveProcess:
     def _complete(self) -> None:
         left = not all(spill.over for spill in self._spills.values())
         self._happen(ProcessEvent.DRAINED)
-        self._cancel()
+        self._timer.cancel()
         for spill in self._spills.values():
             # A terminal hangs up: processes that still use it get SIGHUP, or EIO.
             (spill.close if self.terminal else spill.idle)()
@@ -371,13 +366,13 @@ class LiveProcess:
 
     def _look_for_rest(self) -> None:
         """Check whether a descendant lives on."""
-        self._timer = None
         if self.state is not ProcessState.LEFT:
             return
         if self._has_rest():
             if self.ends_children:
                 self.ends_children = False  # once is enough: nothing escapes from a kill by forking
-                self._patience = self._patience or self._reactor.after(STUCK_S, self._say_end)
+                if not self._patience.is_set:
+                    self._patience = self._reactor.after(STUCK_S, self._say_end)
                 self.kill()
                 return
             self._timer = self._reactor.after(self._pause, self._look_for_rest)
@@ -487,7 +482,7 @@ class LiveProcess:
         """Kill the process and all its descendants. May be called repeatedly."""
         if self.state is ProcessState.GONE or self._killed:
             return
-        if self._patience is None and self.state in (ProcessState.STARTING, ProcessState.RUNNING):
+        if not self._patience.is_set and self.state in (ProcessState.STARTING, ProcessState.RUNNING):
             self._patience = self._reactor.after(STUCK_S, self._stuck)
         if self.state is ProcessState.STARTING:
             self._killed = True  # the process is killed as soon as it runs
@@ -505,7 +500,7 @@ class LiveProcess:
             return
         if self.group is not None and self.state is ProcessState.LEFT:
             self._pause = _LEFT_S
-            self._cancel()
+            self._timer.cancel()
             self._reactor.soon(self._look_for_rest)
 
     def _hunting(self) -> None:
@@ -556,11 +551,6 @@ class LiveProcess:
     def _happen(self, event: ProcessEvent) -> None:
         self.state = after("process", PROCESS, self.state, event)
 
-    def _cancel(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-
     def _close_pidfd(self) -> None:
         pidfd, self._pidfd = self._pidfd, -1
         if pidfd >= 0:
@@ -569,7 +559,6 @@ class LiveProcess:
 
     def _dispose(self) -> None:
         spills, self._spills = tuple(self._spills.values()), {}
-        patience, self._patience = self._patience, None
-        in_any_case(*([patience.cancel] if patience is not None else []),
-                    self._cancel, self._close_birth, self.close_stdin, self._close_pidfd, self._stop_listening,
+        in_any_case(self._patience.cancel, self._timer.cancel,
+                    self._close_birth, self.close_stdin, self._close_pidfd, self._stop_listening,
                     *(spill.close for spill in spills), partial(self._live.process_gone, self))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from leeward._native.memfd import memory_file
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.fast_path import FastPath, ReplyAddress
-from leeward.daemon.loop.reactor import JobStart, Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, JobStart, Reactor
 from leeward.daemon.run.beside import Beside, Interpreter, SharedLeaf
 from leeward.daemon.run.branches import KernelBranch, lay_out
 from leeward.daemon.run.called_process import CallProcess
@@ -71,7 +71,7 @@ class Awake:
     def __init__(self, most: int = 0) -> None:
         self._most = most
         self._until: dict[LiveRunner, float] = {}  # those used longest ago first
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
 
     def stir(self, reactor: Reactor, sandbox: LiveRunner) -> None:
         """Note that *sandbox* has got a request. While more than `most` are awake, the one used longest ago has to rest."""
@@ -79,7 +79,7 @@ class Awake:
         self._until[sandbox] = reactor.now() + QUIET_S
         while 0 < self._most < len(self._until):
             self._rest()
-        if self._timer is None:
+        if not self._timer.is_set:
             self._look_later(reactor)
 
     def forget(self, sandbox: LiveRunner) -> None:
@@ -96,12 +96,9 @@ class Awake:
 
     def broken(self, _error: Exception) -> None:
         """For the barrier: a check has failed. The next request to a sandbox schedules another one."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
+        self._timer.cancel()
 
     def _look(self, reactor: Reactor) -> None:
-        self._timer = None
         try:
             while self._until and next(iter(self._until.values())) <= reactor.now():
                 self._rest()
@@ -181,7 +178,7 @@ class LiveRunner:
         self.processes: dict[int, LiveProcess] = {}  # by number, until nothing of them is left
         self._interpreters: dict[int, Interpreter] = {}
         self._ending, self._files = "", 0  # bytes of its tmpfs, if they aren't what it was made with
-        self._ticks: Timer | None = None
+        self._ticks = NO_TIMER
         self._spare: Interpreter | None = None  # waits for the next `execute`
         self._in_time = 0  # how many of them in a row waited before their request came
 
@@ -192,7 +189,7 @@ class LiveRunner:
     @property
     def runs(self) -> bool:
         """Whether a process runs beside the first one, which does nothing; it may be one that no `LiveProcess` knows."""
-        return bool(self.processes) or self._ticks is not None
+        return bool(self.processes) or self._ticks.is_set
 
     @property
     def over(self) -> bool:
@@ -255,7 +252,7 @@ class LiveRunner:
         """Have the keeper make a process in a new group, which is returned; None if *apart*, in the keeper's own."""
         runner, leaf = self.runner, self.runner.leaf
         entrances, held = runner.entrances, runner.held()
-        if self._ticks is None and leaf.needs_ticks:
+        if not self._ticks.is_set and leaf.needs_ticks:
             self._tick_later()
         nest = None if apart else leaf.nest(f"p{number - _FIRST}")
         entry: Entry = _NO_ENTRY if apart else leaf.entry if nest is None else nest.entry
@@ -585,13 +582,8 @@ class LiveRunner:
         if over is None:
             return
         self._terms.awake.forget(self)
-        in_any_case(self._stop_ticks, *(partial(process.lost, self._ending) for process in
+        in_any_case(self._ticks.cancel, *(partial(process.lost, self._ending) for process in
                                         tuple(self.processes.values())), over, partial(self._lost, self._ending))
-
-    def _stop_ticks(self) -> None:
-        ticks, self._ticks = self._ticks, None
-        if ticks is not None:
-            ticks.cancel()
 
     def _tick_later(self) -> None:
         self._ticks = self._reactor.after(self.runner.leaf.tick_interval, self._tick)
@@ -601,5 +593,3 @@ class LiveRunner:
             self.end(why_ended(Stop.MEMORY))
         elif self._over is not None and (self.processes or descent.has_strays(self.runner.pid)):
             self._tick_later()
-        else:
-            self._ticks = None

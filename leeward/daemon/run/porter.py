@@ -16,7 +16,7 @@ import msgpack
 
 from leeward._native.passing import receive_whole
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import READ, Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, READ, Reactor
 from leeward.daemon.run.verdict import bug
 from leeward.errors import LeewardError
 from leeward.isolation.channel import Channel
@@ -43,7 +43,7 @@ class PorterOrder:
         self._reactor, self._channel, self._kill = reactor, channel, kill
         self._answered: Answered | None = answered
         self._seconds = seconds
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
         if order is not None:
             self._send(order, fds)
         reactor.watch(channel.fileno(), READ, self._hear)
@@ -78,7 +78,6 @@ class PorterOrder:
             self._finish(answer, fds)
 
     def _late(self) -> None:
-        self._timer = None
         in_any_case(self._kill, partial(self._finish, LeewardError(f"it took longer than {self._seconds:g} s"), []))
 
     def failed(self, why: str) -> None:
@@ -102,9 +101,7 @@ class PorterOrder:
         in_any_case(self._kill, self._release)
 
     def _release(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
+        self._timer.cancel()
         if self._channel.fileno() >= 0:
             in_any_case(partial(self._reactor.forget, self._channel.fileno()), self._channel.close)
         self._kill = lambda: None

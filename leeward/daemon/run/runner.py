@@ -69,8 +69,9 @@ class Runner:
         self.leaf = leaf
         self.birth = birth
         self.state = RunnerState.ARMING
-        self.pid = -1  # the init's, in the daemon's pid namespace; for logs and watching only
-        self.pidfd = -1
+        self.pid = -1  # the init's, or the parent's in kept namespaces, by the daemon's numbers; for logs and watching only
+        self.pidfd = -1  # the init's, in kept namespaces the job's
+        self.holder = 0  # the connection for whose jobs alone its namespaces are kept; 0: they end with it
         self.job = self.reply = self.out = self.err = -1
         self.locked = False
         self.checked = False
@@ -287,7 +288,10 @@ class Runner:
             self.leaf.armed()
 
     def kill(self) -> None:
-        """Kill every process of the runner: with its init the kernel kills the whole pid namespace."""
+        """
+        Kill every process of the runner: with its init the kernel kills the whole pid namespace. In kept ones the keeper
+        does, when the job has gone.
+        """
         self._close_entrances()
         if self.pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):  # gone already

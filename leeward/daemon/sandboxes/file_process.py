@@ -25,7 +25,7 @@ from typing import Any
 import msgpack
 
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor, Timer
 from leeward.daemon.run.called_process import CallProcess
 from leeward.daemon.run.runner_states import after
 from leeward.daemon.run.verdict import bug
@@ -87,12 +87,10 @@ class FileCall:
         self.op: str = call["op"]
         self.call: Mapping[str, Any] = call
         self._answered: Answered | None = answered
-        self.timer: Timer | None = None
+        self.timer = NO_TIMER
 
     def answer(self, answer: Mapping[str, Any] | None) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+        self.timer.cancel()
         answered, self._answered = self._answered, None
         if answered is not None:
             answered(answer)
@@ -102,8 +100,7 @@ class FileCall:
 
     def fail_by(self, timer: Timer) -> None:
         """Have *timer* answer the call, in place of the limit on its time."""
-        if self.timer is not None:
-            self.timer.cancel()
+        self.timer.cancel()
         self.timer = timer
 
     def cancel(self) -> None:

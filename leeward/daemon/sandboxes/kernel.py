@@ -18,7 +18,7 @@ from typing import Any
 from leeward.base.protocols import Protocol
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.fast_path import ReplyAddress
-from leeward.daemon.loop.reactor import JobStart, Ran, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, JobStart, Ran, Timer
 from leeward.daemon.run.branches import KernelBranch
 from leeward.daemon.run.dumping import Dump
 from leeward.daemon.run.execution import Execution
@@ -125,7 +125,7 @@ class Forking:
         self._opened, self._then = opened, then
         self._lost: Callable[[str], None] | None = lost
         self._lease: Lease | None = None
-        self.timer: Timer | None = None
+        self.timer = NO_TIMER
         self.request: KernelRequest | None = None
         self.process: KernelBranch | None = None
 
@@ -139,7 +139,7 @@ class Forking:
         """Set the callbacks of one that was made without, and call *opened* at once. False if it isn't there."""
         if self._lease is None or self._lease.ending or self.process is None or not self.process.waits():
             return False
-        self._no_timer()
+        self.timer.cancel()
         self._lost = lost
         opened(self._lease)
         return True
@@ -150,13 +150,8 @@ class Forking:
         family = None if self.process is None else self.process.family
         return family is not None and family.adopts
 
-    def _no_timer(self) -> None:
-        timer, self.timer = self.timer, None
-        if timer is not None:
-            timer.cancel()
-
     def lost(self, why: str) -> None:
-        self._no_timer()
+        self.timer.cancel()
         lost, self._lost = self._lost, None
         if lost is not None:
             lost(why)
@@ -170,7 +165,7 @@ class Forking:
                       [partial(self.lost, why)] if why else []), self._then)
 
     def kill(self) -> None:
-        self._no_timer()
+        self.timer.cancel()
         self._lost = None
         if self.process is not None:
             self.process.kill()

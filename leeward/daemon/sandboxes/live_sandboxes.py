@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leeward.base.dataclass import dataclass, replace
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor
 from leeward.daemon.sandboxes import importing
 from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.daemon.sandboxes.mounting import Mounting, Mounts
@@ -94,7 +94,7 @@ class LiveSandboxes:
         self.last_uses = LastUses(reactor)
         self.snapshots = Snapshots(reactor, self.last_uses, snapshots, snapshot_idle, wall, leaves=leaves)
         self.falling = UserTurns(MOST_FALLING, reactor.soon)
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
         self._input: dict[int, int] = {}
         self.sleepers: SleepFolder | None = None  # where sleeping sandboxes are, if not in memory
         self.warns: Callable[..., None] = _silent  # they write to the daemon's log
@@ -363,13 +363,11 @@ class LiveSandboxes:
     def _look_at(self, entry: SandboxEntry) -> None:
         """Set the timer so that it fires no later than *entry* may have to end."""
         when = entry.next_look()
-        if self._timer is None or self._timer.call is None or when < self._timer.when:
-            if self._timer is not None:
-                self._timer.cancel()
+        if not self._timer.is_set or when < self._timer.when:
+            self._timer.cancel()
             self._timer = self._reactor.at(when, self._look)
 
     def _look(self) -> None:
-        self._timer = None
         now = self._reactor.now()
         for entry in self._registry.all():
             reason = entry.due(now)
@@ -387,7 +385,7 @@ class LiveSandboxes:
 
     def broken(self, _error: Exception) -> None:
         """Called by the barrier: a callback has failed. Checks again, a second later, which sandboxes have to end."""
-        if self._timer is None and len(self._registry):
+        if not self._timer.is_set and len(self._registry):
             self._timer = self._reactor.after(1.0, self._look)
 
     # --- the end --------------------------------------------------------------------
@@ -462,8 +460,7 @@ class LiveSandboxes:
 
     def close(self) -> None:
         self._ends = True  # perhaps without `retire`: its start has failed, or its loop
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
                     self._reserve.close, self.opener.close, self.snapshots.close,
                     *([] if self.sleepers is None else [self.sleepers.close]), self.last_uses.close)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from leeward.base.dataclass import dataclass, replace
 from leeward.daemon.loop.barrier import in_any_case, nothing
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor, Timer
 from leeward.daemon.run.output import EXCESS_CHUNK, Ends, ends_of
 from leeward.daemon.run.report import Report
 from leeward.daemon.run.runner_states import after
@@ -84,7 +84,7 @@ class Order:
 class _Waits:
     after: int | None  # for a read: the number of the last chunk that its client has
     wake: Callable[[], None]
-    timer: Timer | None = None
+    timer: Timer = NO_TIMER
 
 
 class LiveProgram:
@@ -120,9 +120,7 @@ class LiveProgram:
         self.waits: list[_Waits] = []
         self._stop: Stop | None = None
         self._fault = ""
-        self._timer: Timer | None = None
-        self._meter: Timer | None = None
-        self._parting: Timer | None = None
+        self._timer = self._meter = self._parting = NO_TIMER
         self._before = usage()
         self._spent_before = 0.0
         self._cut = False
@@ -149,7 +147,6 @@ class LiveProgram:
             self._meter = self._reactor.after(pause, self._look)
 
     def _look(self) -> None:
-        self._meter = None
         if self._child is None or self.order.cpu_time is None or self.life is not Life.RUNNING:
             return
         try:
@@ -244,12 +241,11 @@ class LiveProgram:
         self._part_later()
 
     def _part_later(self) -> None:
-        if self._paused and self._parting is None and self.chunks.readers > 1:
+        if self._paused and not self._parting.is_set and self.chunks.readers > 1:
             self._parting = self._reactor.after(STALE_S, self._part)
 
     def _part(self) -> None:
         """Go on without readers that have stopped, if the process waits for room."""
-        self._parting = None
         if self._paused:
             self.chunks.part(self._reactor.now() - STALE_S)
             self._adjust()
@@ -283,8 +279,7 @@ class LiveProgram:
             waits.wake()
 
     def _forget(self, waits: _Waits) -> bool:
-        if waits.timer is not None:
-            waits.timer.cancel()
+        waits.timer.cancel()
         if waits in self.waits:
             self.waits.remove(waits)
             return True
@@ -364,8 +359,7 @@ class LiveProgram:
         denied = self.denied() if how is None else how.denied
         self._happen(Moment.ENDED)
         for timer in (self._timer, self._meter, self._parting):
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
         out, err, arena = b"", b"", None
         try:
             if self._kept is not None:

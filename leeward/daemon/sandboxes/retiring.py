@@ -16,7 +16,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor
 from leeward.daemon.sandboxes.registry import State
 from leeward.daemon.sandboxes.sleeping import SleepStage
 from leeward.errors import Busy, LeewardError, Refused, SnapshotFailed
@@ -46,7 +46,7 @@ class Retiring:
         self._falling: dict[str, tuple[SandboxEntry, float]] = {}  # by their ids, and until when they are to be taken
         self._interrupted: set[str] = set()
         self._slept = 0
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
 
     def begin(self) -> None:
         users: dict[int, list[SandboxEntry]] = {}
@@ -62,9 +62,7 @@ class Retiring:
 
     def _next(self) -> None:
         """Put the next sandbox to sleep that rests; wait if none of those that are left does."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         in_any_case(*(partial(self._desk.cannot_sleep, entry, _LATE) for entry, until in list(self._falling.values())
                       if self._is_late(entry, until)))
         for _ in range(len(self._left)):

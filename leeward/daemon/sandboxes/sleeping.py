@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.loop.barrier import in_any_case, nothing
-from leeward.daemon.loop.reactor import READ, Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, READ, Reactor
 from leeward.daemon.run.dumping import Dump, KernelState, close_file
 from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.run.verdict import bug
@@ -83,7 +83,7 @@ class Sleep:
         self._states: dict[int, KernelState] = {}
         self._size = 0
         self._in_turn = False
-        self._turn: Timer | None = None
+        self._turn = NO_TIMER
         self._files = self._pipe = -1
         self._given = False
         self._dump: Dump | None = None
@@ -102,9 +102,7 @@ class Sleep:
         self._take_next()
 
     def _leave_turn(self) -> None:
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            turn.cancel()
+        self._turn.cancel()
         if self._in_turn:
             self._in_turn = False
             self._bed.leave_turn(self._take_later)

@@ -20,7 +20,7 @@ from leeward._native import last_use
 from leeward._native.memfd import memory_file
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor, Timer
 from leeward.daemon.run.dumping import KernelState, close_file
 from leeward.daemon.sandboxes.importing import PATIENCE_S, Arriving
 from leeward.daemon.sandboxes.last_uses import LastUses
@@ -89,9 +89,8 @@ class Snapshots:
     costs = "session"
 
     def __init__(self, reactor: Reactor, uses: LastUses, most: Callable[[int], int], idle: Callable[[], float],
-                 wall: Callable[[], float] = time.time, random: Callable[[int], bytes] = os.urandom,
-                 leaves: Leaves = all_of_it) -> None:
-        self._reactor, self._most, self._idle, self._wall, self._random = reactor, most, idle, wall, random
+                 wall: Callable[[], float] = time.time, leaves: Leaves = all_of_it) -> None:
+        self._reactor, self._most, self._idle, self._wall = reactor, most, idle, wall
         self._uses, self._leaves = uses, leaves
         self._room = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") * _PART)
         self._most_files = last_use.most() // _PART_OF_WATCHES
@@ -99,7 +98,7 @@ class Snapshots:
         self._files: dict[int, tuple[int, int]] = {}  # that somebody has: their users and bytes, by their numbers
         self._dumps: dict[int, list[float]] = {}  # when those of a user began
         self._closes: threading.Thread | None = None  # the last snapshot that was removed
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
         self._arriving: dict[str, tuple[int, Arriving, float]] = {}  # with their users, and when they began
         self._waits: dict[str, Timer] = {}  # for bytes of those
 
@@ -202,7 +201,7 @@ class Snapshots:
         return kept
 
     def _new_name(self) -> str:
-        return "".join(ID_ALPHABET[byte & 31] for byte in self._random(ID_LENGTH))
+        return "".join(ID_ALPHABET[byte & 31] for byte in os.urandom(ID_LENGTH))
 
     def begin_import(self, user: int, arriving: Arriving) -> str:
         """Begin to take *arriving*, and return its id. Raises as `begin` and `new_file`; SnapshotFailed without memory."""
@@ -242,9 +241,7 @@ class Snapshots:
         self._waits[name] = self._reactor.after(PATIENCE_S, partial(self._drop_import, name))
 
     def _stop_waiting(self, name: str) -> None:
-        timer = self._waits.pop(name, None)
-        if timer is not None:
-            timer.cancel()
+        self._waits.pop(name, NO_TIMER).cancel()
 
     def _drop_import(self, name: str) -> None:
         user, arriving, began = self._arriving.pop(name)
@@ -275,12 +272,11 @@ class Snapshots:
         self._closes = close_file(snapshot.state.fd, snapshot.state.size) or self._closes
 
     def _look_later(self) -> None:
-        if self._timer is None and self._found:
+        if not self._timer.is_set and self._found:
             due = min(each.used for each in self._found.values()) + self._idle()
             self._timer = self._reactor.after(max(1.0, due - self._reactor.now()), self._look)
 
     def _look(self) -> None:
-        self._timer = None
         before = self._reactor.now() - self._idle()
         in_any_case(*(partial(self._drop, each) for each in list(self._found.values()) if each.used <= before),
                     self._look_later)
@@ -290,8 +286,7 @@ class Snapshots:
         self._look_later()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         in_any_case(*(partial(self._drop, each) for each in list(self._found.values())),
                     *(partial(self._drop_import, name) for name in list(self._arriving)))
 

@@ -16,7 +16,7 @@ from leeward._native.memfd import memory_file
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.reactor import WRITE, Reactor
 from leeward.daemon.run.output import NOTE_ROOM, Ends, ends_of
-from leeward.daemon.run.report import PLACEMENTS, Arena, Region
+from leeward.daemon.run.report import INLINE, Arena, Region
 from leeward.errors import Busy
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ class OutputChunk:
 class Chunks:
     """A bounded queue of chunks. Each reader tells the number of the last one that it has, and what all have is dropped."""
 
-    def __init__(self, room: int = ROOM) -> None:
-        self._room = room
+    def __init__(self) -> None:
         self._waiting: deque[OutputChunk] = deque()
         self._readers: dict[int, tuple[int, float]] = {}  # what each has, and when it said so; who said it last is last
         self.last = 0
@@ -62,7 +61,7 @@ class Chunks:
     @property
     def full(self) -> bool:
         """Whether the room is used up, so that the process has to wait before it writes more."""
-        return self.size >= self._room
+        return self.size >= ROOM
 
     def put(self, stream: int, time: float, data: bytes) -> None:
         """Add *data* as a chunk of its own. Small ones aren't joined, because each has its own time."""
@@ -122,14 +121,14 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_
 
 class KeptOutput:
     """
-    Both streams of one process, which share a *limit* of bytes: in memory up to *inline* bytes, then in a memory file.
+    Both streams of one process, which share a *limit* of bytes: in memory up to INLINE bytes, then in a memory file.
     *cuts*: the beginning and the end of longer output are kept. `exceeded`: the process wrote more, and isn't to go on;
     `omitted`: bytes of stdout and of stderr that `take` has left out.
     """
 
-    def __init__(self, limit: int, inline: int = PLACEMENTS["auto"].output, *, cuts: bool = False) -> None:
+    def __init__(self, limit: int, *, cuts: bool) -> None:
         self._ends = Ends(ends_of(limit)) if cuts else None
-        self._limit, self._inline = limit - ends_of(limit) if cuts else limit, inline
+        self._limit = limit - ends_of(limit) if cuts else limit
         self._heads = (bytearray(), bytearray())
         self._sizes = [0, 0]
         self._room = max(_PAGE, -(-(limit + NOTE_ROOM) // _PAGE) * _PAGE)
@@ -154,7 +153,7 @@ class KeptOutput:
         self._keep(at, data)
 
     def _keep(self, at: int, data: bytes) -> None:
-        if self._fd < 0 and sum(self._sizes) + len(data) > self._inline:
+        if self._fd < 0 and sum(self._sizes) + len(data) > INLINE:
             self._move_out()
         if self._fd < 0:
             self._heads[at].extend(data)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor
 from leeward.daemon.run.launch import Exit
 from leeward.daemon.run.report import Report
 from leeward.errors import Bug, LeewardError
@@ -97,7 +97,7 @@ class WaitingProgram:
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self._held: WarmProcess | None = None
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
         self._failed = 0
         self._closed = False
 
@@ -140,9 +140,8 @@ class WaitingProgram:
             self.drop()
 
     def _forget(self) -> None:
-        timer, self._timer, self._held = self._timer, None, None
-        if timer is not None:
-            timer.cancel()
+        self._held = None
+        self._timer.cancel()
 
     def drop(self) -> None:
         held = self._held

@@ -7,6 +7,7 @@ it first. The connection's sessions are here as well: a job that is withdrawn en
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from leeward.daemon.serving.server import Server
 
 
+#: The numbers of connections, from 1.
+_numbers = itertools.count(1)
+
+
 class Flight:
     """
     The requests in flight of *connection*: `tickets` by the client's number, None if there is nothing to
@@ -38,12 +43,12 @@ class Flight:
 
     costs = "connection"
 
-    __slots__ = ("broken", "connection", "exchanges", "fd", "kept", "live", "sandboxes", "server", "sessions", "share",
-                 "tickets", "unread", "user", "weights")
+    __slots__ = ("broken", "connection", "exchanges", "fd", "kept", "live", "number", "sandboxes", "server", "sessions",
+                 "share", "tickets", "unread", "user", "weights")
 
     def __init__(self, server: Server, share: Share, fd: int, connection: Connection) -> None:
         self.server, self.share, self.connection = server, share, connection
-        self.fd, self.user = fd, share.user
+        self.fd, self.user, self.number = fd, share.user, next(_numbers)
         self.broken = connection.broken  # for the barrier
         self.tickets: dict[int, Cancellable | None] = {}
         self.weights: dict[int, int] = {}

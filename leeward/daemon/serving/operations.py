@@ -166,7 +166,7 @@ class Operations:
         try:
             ticket = flight.sessions.execute(request, functions) if job is None else jobs.submit(
                 job, partial(flight.done, request.id), max(server.config.queue_timeout, job.limits.wall or 0.0),
-                self._share.user, ReplyAddress(flight.fd, request.id))
+                self._share.user, ReplyAddress(flight.fd, request.id, flight.number))
         except Exception as error:
             if request.id in tickets:
                 del tickets[request.id]

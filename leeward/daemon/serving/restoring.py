@@ -94,9 +94,9 @@ def place_again(server: Server, user: int, sandbox: LiveSandbox) -> Pool:
     The pool in which a sandbox of *user* wakes. It has then what it could be opened with now: its terms and the limits that
     nobody asks for are of now, and its policy is within the operator's of now. LeewardError if it couldn't: it sleeps on.
     """
-    facts, config = sandbox.facts, server.config
-    awake = sum(each.sandbox.seat is not None for each in server.desk.of(user))
-    if 0 < server.quotas.of(user).sandboxes <= awake:
+    facts, config, most = sandbox.facts, server.config, server.quotas.of(user).sandboxes
+    awake = sum(each.sandbox.seat is not None for each in server.desk.of(user)) if most else 0
+    if 0 < most <= awake:
         raise Busy(f"{awake} sandboxes of yours are awake, as many as you may have by now: close one, or let it sleep")
     policy = narrowed_again(facts.key, facts.egress, user, config)
     branch = None if facts.key == MAIN_POOL else server.place(facts.key)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leeward.base.dataclass import dataclass, field
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor
 
 #: Bytes of a request that cost as much to decode as a small request costs in all.
 UNIT = 1 << 13
@@ -74,7 +74,7 @@ class Rounds:
         self._budgets: dict[int, Budget] = {}
         self._ring: dict[Budget, None] = {}  # users with waiting requests; the first one is served next
         self._planned = False
-        self._timer: Timer | None = None
+        self._timer = NO_TIMER
 
     # --- the budgets of users -------------------------------------------------
 
@@ -137,15 +137,12 @@ class Rounds:
         wait = min(budget.debt for budget in self._ring)
         if not wait:
             self._planned = True
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._timer.cancel()
             self._reactor.soon(self._round)
-        elif self._timer is None:
+        elif not self._timer.is_set:
             self._timer = self._reactor.after(wait, self._again)
 
     def _again(self) -> None:
-        self._timer = None
         now = self._reactor.now()
         for budget in self._ring:
             budget.refill(now)
@@ -173,9 +170,7 @@ class Rounds:
 
     def close(self) -> None:
         self._ring.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
 
 
 #: Bytes of unanswered requests that one guest may have. One request is accepted in any case.

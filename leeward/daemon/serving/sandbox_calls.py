@@ -23,7 +23,7 @@ from leeward._native.memfd import memory_file
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.closing import guarded
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.pool.broker import failed
 from leeward.daemon.run.porter import PorterRefusal
 from leeward.daemon.run.report import INLINE, Arena
@@ -107,7 +107,7 @@ class SandboxEnding:
 
     def __init__(self, reactor: Reactor, answer: Callable[[], None]) -> None:
         self._answer: Callable[[], None] | None = answer
-        self._timer: Timer | None = reactor.after(ENDING_S, self.gone)
+        self._timer = reactor.after(ENDING_S, self.gone)
 
     def gone(self) -> None:
         answer = self._answer
@@ -116,9 +116,8 @@ class SandboxEnding:
             answer()
 
     def cancel(self) -> None:
-        timer, self._timer, self._answer = self._timer, None, None
-        if timer is not None:
-            timer.cancel()
+        self._answer = None
+        self._timer.cancel()
 
     def broken(self, _error: Exception) -> None:
         self.cancel()

@@ -201,7 +201,7 @@ class Sandboxes:
         return True
 
     def find(self, name: str) -> SandboxEntry:
-        """The same, but one that sleeps wakes, and is Busy for the time that takes."""
+        """As `find_asleep`, but one that sleeps wakes, and is Busy for the time that takes."""
         entry = self.find_asleep(name)
         if self._desk.retiring:
             raise ShuttingDown("the daemon is shutting down, and puts the sandbox to sleep")
@@ -576,6 +576,7 @@ class Sandboxes:
 
     def read_overlay(self, request: wire.OverlayDiff | wire.OverlayRead, entry: SandboxEntry) -> None:
         calls.OverlayCall(self._desk, self._flight, request, entry)
+
 
 def page(desk: LiveSandboxes, user: int, after: int) -> Mapping[str, Any]:
     """Return the answer to a `sandbox_list`: as many as fit of the sandboxes that were opened after number *after*."""

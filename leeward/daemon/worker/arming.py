@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor, Timer
 from leeward.daemon.run.runner import Runner, attend
 from leeward.daemon.run.runner_states import RunnerEvent, RunnerState
 from leeward.daemon.worker.terms import WorkerSettings
@@ -60,6 +60,7 @@ class Arming:
         self._waits = False  # for a turn
         self._failures, self._failing_since = 0, 0.0  # to arm a runner, one after the other
         self._rests = False  # after a failure, until another runner is tried
+        self._kept_for = 0  # the connection whose runners were ready in the namespaces that the keeper keeps
         self._without = False  # a live sandbox has the worker, so no runner is needed
 
     @property
@@ -77,7 +78,13 @@ class Arming:
     def wanted(self) -> bool:
         warmth = self._terms.warmth
         return (self._worker.taking and not self._rests and len(self.store) < self.kept
-                and not (warmth is not None and warmth.waits))
+                and not (warmth is not None and warmth.waits)
+                and not (self._occupied and self._pool.next_connection == self._kept_for))
+
+    @property
+    def _occupied(self) -> bool:
+        """Whether a runner is in kept namespaces."""
+        return self._terms.reuse and any(runner.holder for runner in self.runners.values())
 
     @property
     def kept(self) -> int:
@@ -95,6 +102,18 @@ class Arming:
             runner = self.store.popleft()
             self.move(runner, RunnerEvent.ENDED)
             runner.kill()
+
+    @property
+    def next_holder(self) -> int:
+        """The connection whose jobs alone may have the next runner in store; 0: any."""
+        return self.store[0].holder if self.store else 0
+
+    def dismiss(self) -> None:
+        """End the next runner in store: no job of those that may have it waits."""
+        runner = self.store.popleft()
+        self.move(runner, RunnerEvent.ENDED)
+        runner.kill()
+        self._reactor.soon(self._worker.go_on)
 
     def go_with(self) -> None:
         self._without = False
@@ -134,12 +153,17 @@ class Arming:
         runner = Runner(number, leaf, here, self._terms.denials, keeper.sockets,
                         self._terms.limits.descriptors, keeper.show, more_tasks=2 * max(0, self._terms.spares - 1))
         runner.proves, runner.sockstat = keeper.prove, keeper.sockstat
+        runner.holder = self._pool.next_connection if self._terms.reuse and not self._occupied else 0
+        again = bool(runner.holder) and runner.holder == self._kept_for
+        if runner.holder:
+            self._kept_for = 0  # until it is ready
         self.runners[number] = runner
         try:
             entry = leaf.entry
             fds = [there.fileno(), *([entry.into] if entry.into >= 0 else []), *entry.attach]
             keeper.send(control.Arm(number, entry.into >= 0, len(entry.attach), leaf.cpu(),
-                                    hurried=self._pool.crowded, proved=keeper.proved, unpinned=self._pool.only_holders), fds)
+                                    hurried=self._pool.crowded, proved=keeper.proved, unpinned=self._pool.only_holders,
+                                    holder=runner.holder, again=again), fds)
         except BaseException:
             del self.runners[number]
             self._worker.removal.dispose(runner)
@@ -180,6 +204,7 @@ class Arming:
             return
         self.move(runner, RunnerEvent.READY)
         runner.proves()
+        self._kept_for = runner.holder or self._kept_for
         self.store.append(runner)
         self._failures = 0
         self._pool.runner_made()
@@ -208,9 +233,7 @@ class Arming:
             self._deadlines[runner.number] = self._reactor.after(seconds, partial(missed, runner))
 
     def _clear_deadline(self, runner: Runner) -> None:
-        deadline = self._deadlines.pop(runner.number, None)
-        if deadline is not None:
-            deadline.cancel()  # the timer refers to the runner
+        self._deadlines.pop(runner.number, NO_TIMER).cancel()  # the timer refers to the runner
 
     def failed(self, number: int, layer: str, text: str) -> None:
         """End this runner: one of its locks couldn't be set, or its arming has failed otherwise."""

@@ -54,7 +54,7 @@ class Leasing:
 
     def offer(self) -> None:
         """Offer the next runner to the fast path, if the worker is free."""
-        if self.offered is not None or not self._worker.free:
+        if self.offered is not None or not self._worker.free or self._arming.next_holder:
             return
         fast_path = self._pool.open_path
         if fast_path is None or self.terms.ways_out.listeners:  # the broker has to hear of a job before it runs
@@ -116,7 +116,7 @@ class Leasing:
         return execution
 
     def _execution(self, caller: Caller) -> Execution:
-        runner = self._take(caller.job.egress)
+        runner = self._take(caller.job.egress, 0 if caller.client is None else caller.client.connection)
         execution = self.execution = execution_of(caller.job)(
             self._reactor, runner, self, caller, alone=not self._pool.crowded, fast_path=self._pool.fast_path)
         return execution
@@ -182,7 +182,9 @@ class Leasing:
     def crowded(self) -> bool:
         return self._pool.crowded
 
-    def _take(self, policy: Mapping[str, Any] | None = None) -> Runner:
+    def _take(self, policy: Mapping[str, Any] | None = None, connection: int = 0) -> Runner:
+        if self._arming.next_holder not in (0, connection):
+            raise Bug(f"runner {self._arming.store[0].number} is for the jobs of another connection")
         runner = self._arming.store.popleft()
         self._arming.move(runner, RunnerEvent.LEASED)
         self.running = runner

@@ -18,7 +18,7 @@ import msgpack
 
 from leeward._native.passing import receive_whole
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import READ, Reactor, Timer
+from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.run.verdict import bug
 from leeward.daemon.worker import bare
 from leeward.errors import BadRequest, Busy, LeewardError
@@ -134,7 +134,7 @@ class OpenerOrder:
         self._reactor, self._socket, self._among = reactor, here, among
         self._done: Opened | None = done
         here.setblocking(False)
-        self._timer: Timer | None = reactor.after(LATE_S, self._late)
+        self._timer = reactor.after(LATE_S, self._late)
         reactor.watch(here.fileno(), READ, self._answered)
 
     def _answered(self, _events: int) -> None:
@@ -153,7 +153,6 @@ class OpenerOrder:
             self._finish(fds, [tuple(row) for row in answer.get("found", ())])
 
     def _late(self) -> None:
-        self._timer = None
         self._finish(Busy(f"a folder can't be opened: its file system didn't answer within {LATE_S:.0f} s"))
 
     def _finish(self, what: list[int] | LeewardError, found: list[Any] | None = None) -> None:
@@ -172,9 +171,7 @@ class OpenerOrder:
 
     def _release(self) -> None:
         self._among.discard(self)
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
+        self._timer.cancel()
         if self._socket.fileno() >= 0:
             in_any_case(partial(self._reactor.forget, self._socket.fileno()), self._socket.close)
 

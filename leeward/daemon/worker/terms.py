@@ -72,4 +72,5 @@ class WorkerSettings:
     ways_out: WaysOut = field(default_factory=WaysOut)  # the broker, where there is egress
     awake: Awake = field(default_factory=Awake)  # live sandboxes that hold all their descriptors
     mounts: HandedMounts | None = None  # of an image, if the daemon hands some to each keeper
+    reuse: bool = False  # jobs of one connection may follow each other in a runner's namespaces
     warmth: Warmth | None = None  # the state that interpreters begin with, where the environment has one

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from leeward.base.points import point
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import READ, Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, READ, Reactor
 from leeward.daemon.run.runner import Runner, stop_listening
 from leeward.daemon.run.runner_states import RunnerEvent, RunnerState, after
 from leeward.daemon.run.verdict import bug
@@ -90,7 +90,7 @@ class Worker:
         self.leasing = Leasing(reactor, self, terms, workforce, self.arming)
         self._doomed: str | None = None  # the reason to retire as soon as no job runs
         self._reason = ""  # to retire
-        self._mending: Timer | None = None
+        self._mending = NO_TIMER
         self._stop_handing: Callable[[], None] | None = None  # while mounts of an image are made for it
         uppers = None if terms.mounts is None else terms.mounts.uppers
         self.upper = None if uppers is None else uppers.new(ids)  # what its runners write to their roots, on a disk
@@ -353,12 +353,11 @@ class Worker:
         """For the barrier: a callback of ours has raised *error*. The worker retires, and its job is answered."""
         if self.state in (WorkerState.MAKING, WorkerState.SERVING):
             in_any_case(partial(self._workforce.worker_failed, self, "", bug(error)), partial(self.retire, bug(error)))
-        elif self.state is WorkerState.RETIRING and self._mending is None:
+        elif self.state is WorkerState.RETIRING and not self._mending.is_set:
             self._mending = self._reactor.after(_MEND_S, self._mend)
 
     def _mend(self) -> None:
         """Take the steps again: a callback has failed while the worker retires."""
-        self._mending = None
         if self.state is WorkerState.RETIRING:
             in_any_case(self.removal.again, self._end_all)
 

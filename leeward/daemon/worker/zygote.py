@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import READ, Reactor, Timer
+from leeward.daemon.loop.reactor import NO_TIMER, READ, Reactor, Timer
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.daemon.worker.zygote_start import StartedZygote
 from leeward.errors import Bug, LeewardError, PeerError
@@ -233,20 +233,18 @@ class Succession:
         self._patience = patience
         self._jobs = 0
         self._late = False
-        self._clock: Timer | None = None
+        self._clock = self._due = self._again = NO_TIMER
         self._successor: Zygote | None = None
         self._ready = self._closed = False
-        self._due: Timer | None = None
         self._failures = 0
-        self._again: Timer | None = None
         self._leaving: set[Zygote] = set()
 
     def begin(self) -> None:
         """Begin the term of a zygote, which serves from now on."""
         self._jobs, self._late = 0, False
-        if self._clock is not None:
-            self._clock.cancel()
-        self._clock = self._reactor.after(self._term.seconds, self._time_is_up) if self._term.seconds else None
+        self._clock.cancel()
+        if self._term.seconds:
+            self._clock = self._reactor.after(self._term.seconds, self._time_is_up)
 
     def job_ended(self) -> None:
         self._jobs += 1
@@ -262,7 +260,7 @@ class Succession:
 
     def start(self) -> None:
         """Start a new zygote, unless one is being started or a start is to be tried again."""
-        if self._successor is not None or self._again is not None or self._closed:
+        if self._successor is not None or self._again.is_set or self._closed:
             return
         try:
             hatched = StartedZygote(self._plans[0])
@@ -298,9 +296,7 @@ class Succession:
 
     def _forget_successor(self) -> None:
         self._successor, self._ready = None, False
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+        self._due.cancel()
 
     def _on_failed(self, message: control.Failed) -> None:
         self._log.warning("zygote failed", layer=message.layer, error=message.message)
@@ -308,7 +304,6 @@ class Succession:
             self._successor.process.kill()  # the end of its channel does the rest
 
     def _on_silence(self) -> None:
-        self._due = None
         if self._successor is not None and not self._ready:
             self._log.warning("zygote doesn't answer", pid=self._successor.pid, seconds=self._patience)
             self._successor.process.kill()
@@ -326,11 +321,7 @@ class Succession:
         seconds = min(_AGAIN_MOST_S, _AGAIN_S * 2.0 ** min(self._failures, 10))
         self._failures += 1
         self._log.warning("no new zygote: the old one goes on", error=why, again_after=seconds)
-        self._again = self._reactor.after(seconds, self._try_again)
-
-    def _try_again(self) -> None:
-        self._again = None
-        self.start()
+        self._again = self._reactor.after(seconds, self.start)
 
     def broken(self, _error: Exception) -> None:
         """For the barrier: a callback has failed. End the new zygote, if there is one."""
@@ -346,6 +337,5 @@ class Succession:
         self._forget_successor()
         self._leaving.clear()
         for timer in (self._clock, self._again):
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
         in_any_case(*([successor.end] if successor is not None else []), *(zygote.end for zygote in leaving))

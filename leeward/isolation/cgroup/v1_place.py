@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup.entry import Entry, Gauges, Usage, is_near
-from leeward.isolation.cgroup.group import PERIOD_US, REMOVED, Group, field, pread, refusing
+from leeward.isolation.cgroup.group import PERIOD_US, REMOVED, Group, Refusing, field, pread
 from leeward.isolation.cgroup.nest import Nests
 from leeward.spec.limits import Limits
 
@@ -162,7 +162,7 @@ class V1Place:
 
     def write_patience(self, value: str) -> None:
         """Write *value* to the worker's file of `group.patience`."""
-        with refusing("write", f"{self.groups['cpu'].path}, {value!r}"):
+        with Refusing("write", f"{self.groups['cpu'].path}, {value!r}"):
             os.pwrite(self._files["patience"], value.encode(), 0)
 
     def hold(self, limits: Limits) -> None:

@@ -17,6 +17,8 @@ def test_a_long_text_loses_its_middle() -> None:
 
 @pytest.mark.parametrize(("result", "text"), [
     (Result(b"", b"", 0, Outcome.FINISHED), "[No output]"),
+    (Result(b"", b"", 0, Outcome.FINISHED, value="42"), "42"),
+    (Result(b"out\n", b"", 0, Outcome.FINISHED, value="42"), "42\nout"),
     (Result(b"out\n", b"err\n", 3, Outcome.FINISHED), "out\n[stderr]:\nerr\n[Exit code: 3]"),
     (Result(b"", b"", 124, Outcome.TIMED_OUT, duration=2.0), "[Timed out after 2 s]\n[Exit code: 124]"),
     (Result(b"", b"", 137, Outcome.OUT_OF_MEMORY), "[Ended: out_of_memory]\n[Exit code: 137]"),

@@ -35,7 +35,7 @@ def blocked() -> set[int]:
 
 def test_every_key_of_the_configuration_reaches_the_engine() -> None:
     """Each value is another than it would be unsaid."""
-    config = Config(pool_size=7, spares=3, recycle_after=5, layout_jobs=7, layout_time=8.0, fresh_layout=True,
+    config = Config(pool_size=7, spares=3, recycle_after=5, layout_jobs=7, layout_time=8.0, fresh_layout=True, reuse="user",
                     queue_size=9, queue_delay=0.5, limits=Limits(time=1.5), ceilings=Limits(time=2.5),
                     python_env="/env", preload=("json",), allow_degraded=("landlock",), rehearse=False,
                     results="inline", max_sessions=2, session_grace=0.5, loopback=True, terminal=True, pinned=True,

@@ -52,7 +52,7 @@ def test_an_idle_time_of_never_and_a_new_one_are_honoured(scene: SimpleNamespace
     assert [] == scene.clock.timers
     for scene.seconds in (50.0, 10.0):
         scene.idle.watch()
-    assert [10.0 / LOOKS] == [when for when, _ in scene.clock.timers]
+    assert [10.0 / LOOKS] == [timer.when for timer in scene.clock.timers]
     scene.seconds = 0
     scene.idle.watch()
     assert [] == scene.clock.timers

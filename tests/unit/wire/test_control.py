@@ -14,6 +14,7 @@ from leeward.wire import control
 MESSAGES: tuple[control.Message, ...] = (
     control.MakeKeeper(3, True, 2), control.Made(3, 4711), control.Mapped(), control.Arm(7, False, 3, cpu=1),
     control.MakeKeeper(4, False, 0), control.Arm(7, True, 0), control.Arm(7, True, 0, proved=True, unpinned=True),
+    control.Arm(8, True, 0, holder=1 << 40, again=True),
     control.Arm(7, True, 1, hurried=True), control.Arm(7, False, 1, cpu=0, hurried=True),
     control.Start(7, control.Kind.PROGRAM, True, False, 3, cpu=1, tasks=36, data=1 << 40, most_data=1 << 41),
     control.Start(7, control.Kind.TERMINAL, False, True, 0, reaper=True, files=1 << 40, sandbox=5),

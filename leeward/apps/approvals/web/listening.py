@@ -23,7 +23,6 @@ import logging
 import os
 import socket
 import struct
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from concurrent.futures import Future
@@ -38,7 +37,8 @@ from leeward.apps.approvals.bridge.bridge import Answering, BridgeRequest
 from leeward.apps.approvals.service_paths import own_folder
 from leeward.apps.approvals.web.gate import SCOPE_KEY, AskingSandbox, Credential
 from leeward.base.closing import on_failure
-from leeward.errors import Busy, Unsupported, told_with_place
+from leeward.errors import Busy, Unsupported
+from leeward.spec.bounded_log import BoundedLog
 from leeward.spec.peers import credentials, said_of_peer, shares_namespaces
 
 Scope = MutableMapping[str, Any]
@@ -82,19 +82,8 @@ class OwnerOnly(_Bounded):
             transport.abort()
 
 
-class _Told(logging.Filter):
-    """Puts the place of an exception in the place of its traceback, whose texts quote what callers have sent."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            record.msg, record.args = f"{record.getMessage().strip()}: {told_with_place(error)}", ()
-            record.exc_info = record.exc_text = None
-        return True
-
-
 #: Of all servers of a process: a logger takes the same filter once.
-_TOLD = _Told()
+_BOUNDED = BoundedLog()
 
 
 class QuietServer(uvicorn.Server):
@@ -177,7 +166,7 @@ def telling_idle(app: Application) -> Application:
 def server_of(app: Application, protocol: type[asyncio.Protocol] | str = "auto") -> QuietServer:
     """A server of *app*; its `serve` takes the sockets."""
     for name in ("uvicorn.error", "leeward.apps.approvals", "asyncio"):
-        logging.getLogger(name).addFilter(_TOLD)
+        logging.getLogger(name).addFilter(_BOUNDED)
     return QuietServer(uvicorn.Config(telling_idle(app), http=protocol, ws="auto", lifespan="off", log_config=None,
                                       access_log=False, server_header=False, date_header=False, proxy_headers=False,
                                       timeout_keep_alive=IDLE_S, timeout_graceful_shutdown=2, ws_max_size=1 << 20,
@@ -229,41 +218,6 @@ async def _call(app: Application, credential: Credential, request: BridgeRequest
         return status, json.loads(bytes(body)) if body else None
     except ValueError:
         return status, {"detail": bytes(body[:1000]).decode("utf-8", "replace")}
-
-
-#: Records of each logger, and the seconds in which there may be so many.
-MOST_RECORDS, WINDOW_S = 20, 60.0
-
-#: The loggers of the server and of its event loop.
-_LOGGERS = ("uvicorn.error", "asyncio")
-
-
-class BoundedRecords(logging.Filter):
-    """
-    Lets MOST_RECORDS through in each WINDOW_S, and tells with the next one how many it has left out: anybody who can
-    connect can cause any number of records about broken requests.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock, self._until, self._count = clock, float("-inf"), 0
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        now = self._clock()
-        if now >= self._until:
-            left, self._until, self._count = self._count - MOST_RECORDS, now + WINDOW_S, 0
-            if left > 0:
-                record.msg, record.args = f"{record.getMessage()} ({left} lines before this one were left out)", None
-        self._count += 1
-        return self._count <= MOST_RECORDS
-
-
-def bound_logs() -> None:
-    """Bound the records of the server's loggers."""
-    for name in _LOGGERS:
-        logger = logging.getLogger(name)
-        if not any(isinstance(each, BoundedRecords) for each in logger.filters):
-            logger.addFilter(BoundedRecords())
 
 
 def is_hosts(connected: Any) -> bool:

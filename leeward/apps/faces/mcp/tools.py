@@ -267,9 +267,7 @@ class SandboxTools:
         for forms in result.results:
             for kind, content in forms.items():
                 call.show(kind, content)
-        if result.value is None:
-            return text, failed
-        return "\n".join([str(result.value), *([] if text == "[No output]" else [text])]), failed
+        return text, failed
 
     @staticmethod
     def _read_file(box: Sandbox, call: ToolCall) -> tuple[str, bool]:

@@ -43,8 +43,6 @@ _HOME_S = 60.0
 #: Where E2B's programs expect a home, if the profile has one there, and where they begin otherwise.
 HOME, WORKSPACE = "/home/user", "/workspace"
 
-_PROFILE = "workdir"
-
 #: Keys of the metadata; those of the caller have _OWN before them.
 _TENANT, _TEMPLATE, _KEY, _PRIVATE, _OWN = "serve.tenant", "serve.template", "serve.key", "serve.private", "own."
 #: Of one that sleeps when its time is over. Of a copy that is a snapshot: its name, the id of its source, and what another
@@ -149,9 +147,11 @@ class Boxes:
                    **options: Any) -> OpenBox:
         """
         A new sandbox; the one that was made before by a request with the same *key*, if there is one ("": no key). Its
-        ports are for those with a token if *is_private*; the other *options* are AsyncSandbox's.
+        ports are for those with a token if *is_private*; the other *options* are AsyncSandbox's. The server says which
+        environment it has, the tenant's quota how much memory.
         """
-        return await self._once(tenant, key, lambda hashed: self._open(tenant, use, template, metadata, hashed, options))
+        given = {"environment": self._door.options.environment or None, "memory": tenant.quota.memory or None, **options}
+        return await self._once(tenant, key, lambda hashed: self._open(tenant, use, template, metadata, hashed, given))
 
     async def _once(self, tenant: ServeTenant, key: str, make: Callable[[str], Awaitable[OpenBox]]) -> OpenBox:
         hashed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32] if key else ""
@@ -165,13 +165,11 @@ class Boxes:
         return await asyncio.shield(known)
 
     async def open_as_told(self, tenant: ServeTenant, use: Use, template: str, key: str = "", **options: Any) -> OpenBox:
-        """As `open`, as the server's options and the tenant's quota have it, in the profile `workdir` by default."""
-        told, quota = self._door.options, tenant.quota
-        box = await self.open(
-            tenant, use, template, {}, key, profile=told.profile or _PROFILE, environment=told.environment or None,
-            memory=quota.memory or None, **({"egress": tenant.egress[0]} if tenant.egress else {}), **options)
-        if (await self.info(box))["left"] > quota.lifetime:
-            await box.box.extend(lifetime=float(quota.lifetime))
+        """As `open`, in the server's profile, with the tenant's policy of egress, for as long as its quota allows."""
+        box = await self.open(tenant, use, template, {}, key, profile=self._door.options.box_profile,
+                              **({"egress": tenant.egress[0]} if tenant.egress else {}), **options)
+        if (await self.info(box))["left"] > tenant.quota.lifetime:
+            await box.box.extend(lifetime=float(tenant.quota.lifetime))
         return box
 
     async def _found_or_made(self, tenant: ServeTenant, hashed: str, make: Callable[[str], Awaitable[OpenBox]]) -> OpenBox:
@@ -506,11 +504,12 @@ def template_of(metadata: Mapping[str, str]) -> str:
     return metadata.get(_TEMPLATE, "base")
 
 
-def profile_of(template: str, tenant: ServeTenant, default: str) -> str:
-    """The profile of a template: the server's for E2B's own two, else one that the tenant may choose."""
-    if template in OWN_TEMPLATES:
+def profile_of(name: str, tenant: ServeTenant, default: str, what: str = "template",
+               own: tuple[str, ...] = OWN_TEMPLATES) -> str:
+    """The profile of a template, or *what* else has a name: *default* for its clients' *own*, else one of the tenant's."""
+    if name in own:
         return default
-    if template not in tenant.profiles:
-        raise bad("there is no such template for this token: templates here are base, code-interpreter-v1 and the profiles "
-                  "that `leeward serve token create --profile` has named")
-    return template
+    if name not in tenant.profiles:
+        raise bad(f"there is no such {what} for this token: {what}s here are {', '.join(own)} and the profiles that `leeward "
+                  "serve token create --profile` has named")
+    return name

@@ -40,8 +40,6 @@ LASTS_S, PAGE = 300, 100
 #: The seconds of which one row of metrics tells, as with E2B's.
 METRICS_S = 5
 
-#: The default profile: a loopback network, terminals and more processes than a job has.
-_PROFILE = "workdir"
 #: What isn't offered: the beginnings of paths.
 _ABSENT = ("/templates", "/v2/templates", "/v3/templates", "/volumes", "/volumecontent", "/secrets", "/teams")
 #: Seconds of a copy where the request has none; copies of one request; characters of a snapshot's name.
@@ -91,13 +89,11 @@ class ControlFace:
             return JSONResponse(self._row(await self._copy(
                 call, kept, texts(fields, "metadata"), lasts, key=call.headers.get("idempotency-key", ""),
                 options=options_of_copy(kept.options, call.tenant, fields))), 201)
-        options = self._door.options
         box = await self._boxes.open(
             call.tenant, call.use, template, texts(fields, "metadata"), call.headers.get("idempotency-key", ""),
-            profile=profile_of(template, call.tenant, options.profile or _PROFILE), environment=options.environment or None,
-            is_private=_is_private(fields),
+            profile=profile_of(template, call.tenant, self._door.options.box_profile), is_private=_is_private(fields),
             env=texts(fields, "envVars"), lifetime=None if sleeps else lasts, idle=lasts, sleeps=sleeps,
-            memory=call.tenant.quota.memory or None, **egress_of(call.tenant, fields))
+            **egress_of(call.tenant, fields))
         if sleeps:
             await _keep(box, call.tenant)
         return JSONResponse(self._row(box), 201)
@@ -198,7 +194,7 @@ class ControlFace:
                 and wanted.items() <= own_metadata(row["metadata"]).items()
                 and template in ("", template_of(row["metadata"]))]
         if "startedAfter" in query:
-            since = seconds_of(query["startedAfter"])
+            since = seconds_of(query["startedAfter"], "startedAfter")
             rows = [row for row in rows if begun(row) >= since]
         if query.get("order", "") != "asc":
             rows.reverse()  # the newest first
@@ -344,12 +340,12 @@ def begun(row: Mapping[str, Any]) -> int:
     return round(time.time() - float(row["age"]))
 
 
-def seconds_of(text: str) -> float:
-    """A time as ISO 8601 has it, in seconds since 1970."""
+def seconds_of(text: str, name: str) -> float:
+    """A time as ISO 8601 has it, in seconds since 1970; ServeProblem with the field's *name* for anything else."""
     try:
         return datetime.fromisoformat(text.replace(" ", "+")).astimezone(UTC).timestamp()
     except (ValueError, OverflowError, OSError):
-        raise bad("startedAfter has to be a time, such as 2026-01-31T12:00:00Z") from None
+        raise bad(f"{name} has to be a time, such as 2026-01-31T12:00:00Z") from None
 
 
 def _encoded_thrice(text: str) -> dict[str, str]:

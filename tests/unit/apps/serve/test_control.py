@@ -81,7 +81,7 @@ def test_a_time_is_read_as_clients_write_it(text, expected):
     from leeward.apps.serve.e2b.control import seconds_of
 
     if expected is None:
-        with pytest.raises(ServeProblem):
-            seconds_of(text)
+        with pytest.raises(ServeProblem, match="expiresAt has to be a time"):
+            seconds_of(text, "expiresAt")
     else:
-        assert expected == seconds_of(text)
+        assert expected == seconds_of(text, "expiresAt")

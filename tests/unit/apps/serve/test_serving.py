@@ -189,26 +189,6 @@ def test_a_websockets_end_writes_no_line_of_the_log(caplog, ended):
     assert [] == caplog.messages
 
 
-def test_lines_from_one_place_are_bounded_and_hide_no_others(monkeypatch):
-    import logging
-
-    from leeward.apps.serve import calls
-    from leeward.apps.serve.serving import MOST_RECORDS, _BoundedLog
-
-    def record(line, text):
-        return logging.LogRecord("x", logging.ERROR, "a.py", line, "%s failed", (text,), None)
-
-    bound, now = _BoundedLog(), [0.0]
-    monkeypatch.setattr(calls.time, "monotonic", lambda: now[0])
-    flood = [record(1, str(number)) for number in range(1000)]
-    shown = [each.getMessage() for each in flood if bound.filter(each)]
-    assert MOST_RECORDS == len(shown)
-    assert f"{MOST_RECORDS - 1} failed (more like this are left out for 60 s)" == shown[-1]
-    assert bound.filter(record(2, "another"))
-    now[0] = calls.WINDOW_S
-    assert bound.filter(record(1, "again"))
-
-
 def test_a_record_is_one_line_that_drives_no_terminal():
     import logging
     import os

@@ -194,7 +194,7 @@ def test_descriptors_that_cannot_be_copied_leave_none_behind(owner: Owner) -> No
 
     assert before == open_fds()
     assert not owner.sender._waiting
-    assert owner.sender._stuck is None
+    assert not owner.sender._stuck.is_set
 
 
 @pytest.mark.faults("a bug is what this is about")

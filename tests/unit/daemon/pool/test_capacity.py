@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from leeward.daemon.loop.reactor import Timer
 from leeward.daemon.pool.begin import Beyond
 from leeward.daemon.pool.capacity import _GUARD_S, AHEAD, LOOK_S, STANDBY, Capacity
 from leeward.daemon.run.verdict import Stop
@@ -41,19 +42,22 @@ class Timers:
 
     def __init__(self) -> None:
         self.time = 100.0
-        self.calls: dict[float, Callable[[], None]] = {}
+        self.timers: dict[float, Timer] = {}
 
     def now(self) -> float:
         return self.time
 
-    def after(self, seconds: float, call: Callable[[], None]) -> Any:
-        self.calls[seconds] = call
-        return SimpleNamespace(cancel=lambda: None)
+    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
+        self.timers[seconds] = Timer(self.time + seconds, call)
+        return self.timers[seconds]
 
     def come(self, seconds: float = LOOK_S) -> None:
         """Let the timer of so many *seconds* come."""
         self.time += seconds
-        self.calls.pop(seconds)()
+        timer = self.timers.pop(seconds)
+        call, timer.call = timer.call, None
+        assert call is not None
+        call()
 
 
 class Queue(list[Any]):
@@ -192,7 +196,7 @@ def test_nothing_is_looked_at_while_nothing_waits(stand: Stand) -> None:
     stand.capacity.wake()
     stand.queue.clear()
     stand.timers.come()
-    assert not stand.timers.calls
+    assert not stand.timers.timers
 
 
 def test_offers_to_the_fast_path_are_for_own_workers(stand: Stand) -> None:
@@ -234,7 +238,7 @@ def test_the_last_job_beyond_goes_when_memory_is_short(stand: Stand) -> None:
     for job in jobs[2:]:
         stand.end(job)
     stand.timers.come(_GUARD_S)
-    assert not stand.timers.calls
+    assert not stand.timers.timers
     assert [[]] * 3 == [job.stops for job in jobs[:3]]
 
 

@@ -25,7 +25,8 @@ def any_of(_: Job) -> bool:
 
 def emptied(line: FairQueue[Job]) -> list[tuple[int, int]]:
     taken = []
-    while (job := line.take(any_of)) is not None:
+    while (job := line.next(any_of)) is not None:
+        assert job is line.take(any_of)
         taken.append((job.user, job.number))
     return taken
 
@@ -35,7 +36,9 @@ def test_users_take_turns() -> None:
     line: FairQueue[Job] = FairQueue(100)
     for number in range(5):
         line.add(Job(1, number))
+    assert 1 == line.only_user
     line.add(Job(2, 0))
+    assert line.only_user is None
     line.add(Job(2, 1))
     line.add(Job(3, 0))
 

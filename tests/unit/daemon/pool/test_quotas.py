@@ -150,6 +150,17 @@ def test_all_pools_hear_which_connection_is_closed() -> None:
     assert [("first", 5), ("second", 5)] == heard
 
 
+def test_a_user_is_alone_while_nothing_of_others_runs_in_any_pool() -> None:
+    book = Book()
+    first, second = (Ledger(book=book) for _ in range(2))
+    first.start(5, MIB)
+    assert [True, True, False] == [first.alone(5), second.alone(5), second.alone(6)]
+    second.start(6, MIB)
+    assert not first.alone(5)
+    second.end(6, MIB)
+    assert first.alone(5)
+
+
 def test_guests_leave_workers_to_others() -> None:
     """One to the owner, and each one more to another guest; the owner leaves none."""
     ledger = Ledger(Quotas(exempt=(0, 1000), reserve=1))

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from leeward.daemon.loop.reactor import Timer
 from leeward.daemon.pool.admission import LAPSE_S, MOST, Shedding
 from leeward.errors import Busy
 
@@ -21,23 +22,27 @@ class Box:
         self.dense = True
         self.shed: dict[int, bool] = {}
         self.said: list[Busy] = []
-        self.timers: list[Any] = []
+        self._timers: list[Timer] = []
         path = SimpleNamespace(shed=self.shed.__setitem__, refuse_with=self.said.append, offered=1)
         self.path: Any = path
         reactor = SimpleNamespace(fast_path=path, after=self._after, now=lambda: 0.0)
         backlog = SimpleNamespace(dense=lambda now: self.dense)
         self.shedding = Shedding(cast("Any", reactor), cast("Any", backlog), lambda: self.path)
 
-    def _after(self, seconds: float, call: Any) -> Any:
-        timer = SimpleNamespace(seconds=seconds, call=call, cancel=lambda: self.timers.remove(timer))
-        self.timers.append(timer)
-        return timer
+    def _after(self, seconds: float, call: Any) -> Timer:
+        self._timers.append(Timer(seconds, call))
+        return self._timers[-1]
+
+    @property
+    def timers(self) -> list[Timer]:
+        return [timer for timer in self._timers if timer.is_set]
 
     def look(self, *, offers: int = 1) -> None:
         self.path.offered += offers
-        timer = self.timers.pop()
-        assert LAPSE_S == timer.seconds
-        timer.call()
+        [timer] = self.timers
+        call, timer.call = timer.call, None
+        assert (LAPSE_S, True) == (timer.when, call is not None)
+        cast("Any", call)()
 
     def refuse(self, connection: int, times: int = MOST, user: int = OWNER) -> None:
         for _ in range(times):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
-from leeward.daemon.pool.workforce import AHEAD, Refill, Workforce
+from leeward.daemon.pool.workforce import AHEAD, BURST, Refill, Workforce
 from leeward.daemon.worker.worker import WorkerState
 
 
@@ -28,7 +30,7 @@ class Arming:
 
 
 def test_one_at_a_time_while_there_is_a_store(reactor):
-    refill = Refill(reactor, 3, lambda: True)
+    refill = Refill(reactor, lambda: 3, lambda: True)
     first, second = Arming([1]), Arming([2])
     refill.want(first)
     refill.want(second)
@@ -38,7 +40,7 @@ def test_one_at_a_time_while_there_is_a_store(reactor):
 
 
 def test_a_low_store_arms_a_runner_for_each_processor(reactor):
-    refill = Refill(reactor, 2, lambda: False)
+    refill = Refill(reactor, lambda: 2, lambda: False)
     workers = [Arming([number]) for number in range(3)]
     for worker in workers:
         refill.want(worker)
@@ -46,7 +48,7 @@ def test_a_low_store_arms_a_runner_for_each_processor(reactor):
 
 
 def test_an_end_is_counted_once(reactor):
-    refill = Refill(reactor, 1, lambda: True)
+    refill = Refill(reactor, lambda: 1, lambda: True)
     workers = [Arming([number]) for number in range(3)]
     for worker in workers:
         refill.want(worker)
@@ -56,7 +58,7 @@ def test_an_end_is_counted_once(reactor):
 
 
 def test_a_worker_that_needs_no_runner_takes_no_turn(reactor):
-    refill = Refill(reactor, 1, lambda: True)
+    refill = Refill(reactor, lambda: 1, lambda: True)
     last = Arming([3])
     for worker in (Arming([1]), Arming([None]), last):
         refill.want(worker)
@@ -66,7 +68,7 @@ def test_a_worker_that_needs_no_runner_takes_no_turn(reactor):
 
 def test_a_stopped_keeper_does_not_delay_other_workers(reactor, monkeypatch):
     monkeypatch.setattr("leeward.daemon.pool.workforce.PATIENCE_S", 0.0)
-    refill = Refill(reactor, 1, lambda: True)
+    refill = Refill(reactor, lambda: 1, lambda: True)
     first, second = Arming([1]), Arming([2])
     refill.want(first)
     refill.want(second)
@@ -74,17 +76,29 @@ def test_a_stopped_keeper_does_not_delay_other_workers(reactor, monkeypatch):
     assert [1] == first.hurried
 
 
+class Queue:
+    takers = jobs = only_user = 0
+
+    def __len__(self) -> int:
+        return self.takers + self.jobs
+
+
 def test_workers_are_made_at_once_for_sandboxes_that_wait(reactor):
-    """So many ahead, and others as soon as those are held; no more than the room, and none for who waits no longer."""
+    """
+    So many ahead, fewer if jobs wait as well or others have something that runs, and others as soon as those are held; no
+    more than the room, and none for who waits no longer.
+    """
     maker = SimpleNamespace(make_worker=lambda slot, _workforce, lean: SimpleNamespace(
         slot=slot, lean=lean, state=WorkerState.MAKING, outdated=False, free=False, busy=False, armed=0))
-    work = SimpleNamespace(queue=SimpleNamespace(takers=0), over=False)
+    work = SimpleNamespace(queue=Queue(), over=False, ledger=Mock())
     workforce = Workforce(reactor, maker, work, 4, room=40)
     workforce.make_missing()
     assert 4 == len(workforce.by_slot)
 
-    for takers, held, wanted in ((2, 0, 4), (100, 0, 4 + AHEAD - 2), (90, 10, 14 + AHEAD - 2), (60, 40, 44), (0, 40, 42)):
-        work.queue.takers = takers
+    for takers, jobs, alone, held, wanted in (
+            (2, 0, True, 0, 4), (100, 1, True, 0, 4 + AHEAD - 2), (100, 0, False, 0, 4 + AHEAD - 2),
+            (100, 0, True, 0, 4 + BURST - 2), (90, 1, True, 10, 14 + AHEAD - 2), (60, 0, True, 40, 44), (0, 0, True, 40, 42)):
+        work.queue.takers, work.queue.jobs, work.ledger.alone.return_value = takers, jobs, alone
         most = max(len(workforce.by_slot), wanted)
         workforce.await_holders()
         workforce.hold(held - workforce.held)
@@ -92,6 +106,19 @@ def test_workers_are_made_at_once_for_sandboxes_that_wait(reactor):
         assert workforce.with_held(0) <= wanted
         reactor.run(lambda most=most: len(workforce.by_slot) == most)
     assert not any(worker.lean for worker in workforce.workers)
+
+
+def test_a_worker_that_comes_free_looks_at_those_that_are_free(reactor):
+    """And not at each that ever was: a thousand sandboxes hold one each."""
+    asked: list[int] = []
+    workers = [Mock(slot=slot, lean=False, free=True, jobs=0, **{"leasing.offer": partial(asked.append, slot)})
+               for slot in range(3)]
+    work = SimpleNamespace(capacity=SimpleNamespace(offers=True), worker_free=lambda worker: None)
+    workforce = Workforce(reactor, SimpleNamespace(), work, 3)
+    for worker in workers:
+        workforce.worker_free(worker)
+        worker.free = False
+    assert (list(range(3)), None) == (asked, workforce.free())
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -11,7 +11,7 @@ from kit.features import ROOT
 from leeward.daemon.run import output, report
 from leeward.daemon.run.output import Output
 from leeward.daemon.run.report import INLINE, LARGE_REPLY, PLACEMENTS, SHORT_OUTPUT, inline_bytes
-from leeward.daemon.sandboxes.streams import KeptOutput
+from leeward.daemon.sandboxes import streams
 from leeward.daemon.serving import sandbox_calls
 from leeward_cli.options import DAEMON
 
@@ -21,11 +21,10 @@ NAMES = {"INLINE", "SHORT_OUTPUT", "LARGE_REPLY"}
 
 def test_the_default_is_one_number() -> None:
     """Of a job, of a process of a sandbox, of a fetch, and of what counts while a client leaves it unread."""
-    kept = inspect.signature(KeptOutput).parameters["inline"].default
     drained = inspect.signature(Output).parameters["inline"].default
     by_results = {inline_bytes("auto"), inline_bytes("auto", files=True)}
-    assert {INLINE} == {SHORT_OUTPUT, LARGE_REPLY, kept, drained} | by_results
-    assert vars(sandbox_calls)["INLINE"] is INLINE
+    assert {INLINE} == {SHORT_OUTPUT, LARGE_REPLY, drained} | by_results
+    assert all(vars(module)["INLINE"] is INLINE for module in (sandbox_calls, streams))
     assert output._READ >= INLINE  # all of a short job's by one
     [option] = [option for option in DAEMON if "--results" == option.name]
     assert isinstance(option.kind, tuple)

@@ -32,8 +32,9 @@ class Clock:
         due = [timer for timer in self._timers if timer.when <= self._now and timer.call is not None]
         self._timers = [timer for timer in self._timers if timer not in due]
         for timer in due:
-            assert timer.call is not None
-            timer.call()
+            call, timer.call = timer.call, None
+            assert call is not None
+            call()
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         self._timers.append(Timer(self._now + seconds, call))
