@@ -213,8 +213,8 @@ KEYS: dict[str, Key] = {
     "spares": Key(whole(0, 16), "spare processes of each worker: confined and ready for a job, in addition to the one"
                                 " that takes the next job. With more of them bursts are served without delay, and more"
                                 " memory is used"),
-    "reuse": Key(one_of(REUSE), 'whether jobs get namespaces that had one before: "user" is after jobs of the same connection'
-                                " alone, while more of them wait, and only if nothing of the job before is left. It takes"
+    "reuse": Key(one_of(REUSE), 'whether jobs get namespaces that had one before: with "off" never, with "user" after jobs of'
+                                " the same connection alone, while more wait, and only if nothing of them is left. It takes"
                                 " less processor time. See docs/threat-model.md"),
     "recycle_after": Key(whole(1, 1_000_000), "jobs after which a worker is replaced"),
     "layout_jobs": Key(whole(0, 1_000_000_000), "jobs after which a new zygote takes over, and with it another address"
