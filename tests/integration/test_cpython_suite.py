@@ -6,7 +6,8 @@ interpreter, without site-packages as jobs have it. What passes outside and does
 has a row with its reason in cpython_exceptions.py, or is a bug of ours.
 
 A run takes a tenth of the modules, another one with each commit, and of the slow ones a part
-of their tests; an ordinary user's takes two. LEEWARD_LONG=1 takes all of all, as `./dev suites` does.
+of their tests; of the interpreter that the tests run by, or in half of the runs of 3.13's, if this
+machine has it. An ordinary user's takes two. LEEWARD_LONG=1 takes all of all, as `./dev suites` does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from integration.cpython_exceptions import ENDS, HANGS, SLOW, row_for
+from kit import packages
 from kit.beside import TURN, TURNS
+from kit.configured import written
+from kit.features import ROOT
 from kit.live_daemon import LiveDaemon, command, environment
 
 LONG = bool(os.environ.get("LEEWARD_LONG"))
@@ -50,6 +54,11 @@ CONFIGURATION = "pool_size = 1\n[profiles.servers]\nloopback = true\n"
 OPTIONS = ("--profile", "servers", "--memory", "2G", "--processes", "256")
 #: Root's rights would pass tests that nobody else's pass. Another user doesn't reach each interpreter.
 NO_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if 0 == os.geteuid() else ()
+
+#: The tenth of a whole run's modules, of the slow ones the part, and the environment of another version, if it has its turn.
+_TURN, TENTH = divmod(int(os.environ.get(TURN, "0")) // TURNS, TENTHS)
+PART, OTHER = _TURN // 2, ROOT / ".venv-python3.13"
+HAS_OTHER = _TURN % 2 and Path(OTHER, ".setup").exists()
 
 #: Prints the version of an interpreter, and the modules of CPython's suite: 3.11 had the function elsewhere before 3.11.6.
 LISTS = """import platform
@@ -179,23 +188,33 @@ def cases(module: str, python: Sequence[str]) -> list[str]:
     return sorted({line for line in done.stdout.splitlines() if re.fullmatch(r"\w+(\.\w+)+", line)})
 
 
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
+    with packages.shown_folder() as place:
+        more = (f'[environments.other]\npath = "{packages.shown(OTHER / "bin/python", place / "other", OTHER)}"\n'
+                if HAS_OTHER else "")
+        with LiveDaemon(folder, "--config", str(written(folder / "c.toml", CONFIGURATION + more))) as made:
+            yield made
+
+
 @pytest.mark.timeout(4 * 3600 if LONG else 2 * TIME_S)
 def test_what_passes_outside_passes_inside(daemon: LiveDaemon, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """But for the rows of the table, and those are few."""
-    # The jobs' interpreter, as they have it: without site-packages.
-    python = [*NO_RIGHTS, daemon.run("exec", "import sys; print(sys.executable)").stdout.decode().strip(), "-S"]
-    listed = subprocess.run([*python, "-c", LISTS], capture_output=True, text=True, check=True).stdout.split()[1:]
-    turn, tenth = divmod(int(os.environ.get(TURN, "0")) // TURNS, TENTHS)
     his = os.geteuid() and not LONG
+    more = ("--environment", "other") if HAS_OTHER and not his else ()
+    # The jobs' interpreter, as they have it: without site-packages.
+    python = [*NO_RIGHTS, daemon.run("exec", *more, "import sys; print(sys.executable)").stdout.decode().strip(), "-S"]
+    version, *listed = subprocess.run([*python, "-c", LISTS], capture_output=True, text=True, check=True).stdout.split()
     total = Compared()
-    for module in (HIS if his else listed if LONG else listed[tenth::TENTHS]):
+    for module in (HIS if his else listed if LONG else listed[TENTH::TENTHS]):
         module = module.removeprefix("test.")
         parts = 1 if LONG else SLOW.get(module, 1)
-        only = cases(module, python)[turn % parts::parts] if parts > 1 else ()
-        total.add(compared(module, daemon, python, tmp_path / "report.xml", only))
+        only = cases(module, python)[PART % parts::parts] if parts > 1 else ()
+        total.add(compared(module, daemon, python, tmp_path / "report.xml", only, more))
     with capfd.disabled():
-        part = " ".join(HIS) if his else "all" if LONG else f"part {tenth + 1} of {TENTHS}"
-        sys.stdout.write(f"\n    {part}: {total.passed} pass outside"
+        part = " ".join(HIS) if his else "all" if LONG else f"part {TENTH + 1} of {TENTHS}"
+        sys.stdout.write(f"\n    {version}, {part}: {total.passed} pass outside"
                          + "".join(f"\n        {count} don't inside: {why}" for why, count in total.excused.items())
                          + "".join(f"\n        passes inside when it is run again: {name}" for name in total.unsteady) + "\n")
 

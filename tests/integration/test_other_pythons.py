@@ -20,7 +20,7 @@ from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
 from kit.random_states import OF_LIBRARY, differing
 from kit.wheels import wheel
-from leeward.errors import BadRequest, Unsupported
+from leeward.errors import Unsupported
 from leeward.isolation import interpreter
 
 pytestmark = pytest.mark.needs("other-python")
@@ -43,22 +43,13 @@ inner()
 """
 
 
-def shown(folder: Path, place: Path) -> Path:
-    """*folder*, or a copy below *place* if a sandbox can't show it."""
-    try:
-        interpreter.find(str(folder))
-    except BadRequest:
-        return packages.environment_for((folder / "bin/python").resolve(), place / folder.name, folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     folder = tmp_path_factory.mktemp("daemon")
     with packages.shown_folder() as place:
         config = folder / "c.toml"
         config.write_text("pool_size = 1\n" + "".join(
-            f'[environments."py{name}"]\npath = "{shown(found, place)}"\n'
+            f'[environments."py{name}"]\npath = "{packages.shown(found / "bin/python", place / name, found)}"\n'
             for name, found in zip(NAMES, FOUND, strict=True)))
         config.chmod(0o600)
         with LiveDaemon(folder, "--config", str(config)) as made:
