@@ -6,9 +6,9 @@ Owns: the detached mounts of the folders (trees), until they are attached or giv
 Theory of operation. A layer can't be changed below a mounted overlay, so the porter unmounts the overlay, changes the
 layer and mounts it again. Meanwhile no process may be in the sandbox. The change is refused while a process runs that a
 client has started, a kernel included. Background processes that commands have left are ended, and so is the process for
-file calls; porters are waited for; the sandbox starts none until its own has answered. The system's kernel decides in the end: it doesn't
-unmount an overlay that is in use. If a porter ends without an answer during a change, the layer's state is unknown, and
-the sandbox is ended.
+file calls; porters are waited for; the sandbox starts none until its own has answered. The system's kernel decides in
+the end: it doesn't unmount an overlay that is in use. If a porter ends without an answer during a change, the layer's
+state is unknown, and the sandbox is ended.
 """
 
 from __future__ import annotations
