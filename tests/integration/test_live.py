@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import shutil
@@ -412,9 +413,9 @@ def test_all_processes_end_with_their_keeper(box: Box) -> None:
 def without(*names: str) -> Iterator[Live]:
     """
     A sandbox without these locks. Its zygote inherits one descriptor that an execve leaves open: without the lock
-    "descriptors" it reaches the sandbox's commands.
+    "descriptors" it reaches the sandbox's commands. Its number is above those that a keeper needs for itself.
     """
-    with open("/dev/null", "rb") as left_open:
+    with open("/dev/null", "rb") as null, open(fcntl.fcntl(null, fcntl.F_DUPFD, 160), "rb") as left_open:
         os.set_inheritable(left_open.fileno(), True)
         with Box(locks=LOCKS - set(names)) as box, opened(box) as live:
             yield live
