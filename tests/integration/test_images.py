@@ -431,7 +431,7 @@ def test_by_the_command_line(place: tuple[LiveDaemon, Images]) -> None:
     assert 2 == daemon.run("exec", "--image", "app", "print(1)").returncode
     assert b"33\n" == daemon.run("shell", "--image", "app", "--", "id", "-u").stdout
     told = daemon.run("profiles", "boxed", "--config", str(daemon.socket.parent / "c.toml")).stdout
-    assert b"busybox" in told and b"/usr" not in told, told
+    assert (True, False) == (b"busybox" in told, b"/usr" in told), told
 
 
 def test_a_layer_in_use_is_not_pruned(box: Opens, place: tuple[LiveDaemon, Images]) -> None:

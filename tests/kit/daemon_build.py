@@ -3,8 +3,8 @@ A daemon that is a test build: its points are filled before it starts.
 
     LEEWARD_TEST_BUILD='{"kit.stalling": {"seconds": 5.0}}' python -m kit.daemon_build daemon run ...
 
-On a slow machine it waits longer for its own processes, as its tests do. Each module that is named is imported, and its function `prepare` called with the options. LiveDaemon(build=...) starts
-such a daemon.
+On a slow machine it waits longer for its own processes, as its tests do. Each module that is named is imported, and its
+function `prepare` called with the options. LiveDaemon(build=...) starts such a daemon.
 
 Runs in:   a process of its own. The product has no switch for any of it.
 """

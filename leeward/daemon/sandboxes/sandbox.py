@@ -478,7 +478,7 @@ class LiveSandbox:
         os.close(old)
 
     def weigh(self, weighed: Callable[[int | LeewardError], None]) -> None:
-        """Tell what the sandbox has written to its root on a disk, in bytes. Busy as `check_unheld`, LeewardError as `carry`."""
+        """Tell what the sandbox has written to its root on a disk, in bytes. Busy as `check_unheld`, else as `carry`."""
         def carried(what: Mapping[str, Any] | LeewardError, _fds: list[int]) -> None:
             if self._place is not None:
                 weighed(what if isinstance(what, LeewardError) else what["bytes"])

@@ -101,7 +101,7 @@ def test_a_change_that_could_not_begin_is_not_under_way(mounts: Mounts) -> None:
 
 
 def test_a_change_ends_what_commands_have_left_and_waits_for_porters(mounts: Mounts) -> None:
-    """One may weigh the root just then, and a sandbox that can't be weighed is ended. None begins before the change is over."""
+    """One may weigh the root just then, and a sandbox that can't be weighed is ended. None begins before the change ends."""
     now, turn, told = [1.0], list[Callable[[], None]](), list[object]()
     orders, ended = list[tuple[str, Callable[..., None]]](), list[str]()
     reactor: Any = SimpleNamespace(now=lambda: now[0], after=lambda _seconds, call: turn.append(call))
@@ -123,7 +123,7 @@ def test_a_change_ends_what_commands_have_left_and_waits_for_porters(mounts: Mou
     for begin in (partial(sandbox.weigh, told.append), partial(hide_names, sandbox, mounts, ["/a/x"], told.append)):
         with pytest.raises(Busy):
             begin()
-    [(order, answered)] = orders
+    [(_, answered)] = orders
     answered({"ok": True}, [])
     sandbox.weigh(told.append)
     assert ["discard", "weigh"] == [order for order, _ in orders]
