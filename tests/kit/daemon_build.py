@@ -22,11 +22,7 @@ from kit import features, points
 def _wait_longer() -> None:
     from kit.box import patience
     from leeward.daemon import early  # noqa: F401  # which has the point
-    from leeward.daemon.sandboxes import mounting
-    from leeward.daemon.worker import opener
 
-    mounting.MOUNT_S *= features.SLOWER
-    opener.LATE_S *= features.SLOWER
     usual = points.original("daemon.settings")
     points.fill("daemon.settings", lambda config: replace(usual(config), patience=patience()))
 

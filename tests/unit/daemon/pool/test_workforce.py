@@ -111,8 +111,8 @@ def test_workers_are_made_at_once_for_sandboxes_that_wait(reactor):
 def test_a_worker_that_comes_free_looks_at_those_that_are_free(reactor):
     """And not at each that ever was: a thousand sandboxes hold one each."""
     asked: list[int] = []
-    workers = [Mock(slot=slot, lean=False, free=True, jobs=0, **{"leasing.offer": partial(asked.append, slot)})
-               for slot in range(3)]
+    workers = [Mock(slot=slot, lean=False, free=True, jobs=0, **{
+        "leasing.offer": partial(asked.append, slot), "arming.next_holder": 0}) for slot in range(3)]
     work = SimpleNamespace(capacity=SimpleNamespace(offers=True), worker_free=lambda worker: None)
     workforce = Workforce(reactor, SimpleNamespace(), work, 3)
     for worker in workers:
