@@ -365,6 +365,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "cgroup-v1-freezer": _freezer_v1,                 # which holds a process that not even SIGKILL ends
     "cgroup-v2": _cgroup_v2,                          # a v2 tree that we may make groups in, whatever it controls
     "cgroup-v2-controllers": _cgroup_v2_controllers,  # the same with memory, pids and cpu delegated
+    # memory, pids and cpu counted, by either version; without root, v1 groups can't be made
     "controllers": lambda: _cgroup_v2_controllers() or present(os.geteuid() == 0 and _cgroup_v1_controllers()),
     "chromium": _chromium,                            # Debian's, and what drives it
     "clang": lambda: present(clang()),
