@@ -7,8 +7,8 @@ Runs in:   a developer's shell, as root; hours for all of them, so --part takes 
            whose names begin so. CPython's are the modules of `test` that the interpreter ships, by functions of
            test_cpython_suite.py; one of another version is one of pyenv's. The others are Debian's sources of this release,
            built outside; of node, Debian's binary.
-Outside:   an ordinary user, in a copy of the tree. Inside: a sandbox of the profile `workdir` with another copy; CPython's
-           in jobs with a loopback.
+Inside:    a sandbox of the profile `workdir` with a copy of the tree; CPython's in jobs with a loopback.
+Outside:   an ordinary user, in another copy; but for CPython's only the units that fail inside.
 Result:    a line for each unit that differs, with what fails inside alone, twice, and no row of reasons.py has (the folder's
            SUITE.differ.log has all of it); and one for all; 1 if any differs. With LEEWARD_RECORD=1 docs/runs has what a
            part found, for the table in docs/frameworks.md.
@@ -25,7 +25,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +55,7 @@ class Suite:
         units: lists them, given the tree.
         line: runs the unit `$1`, in the tree.
         failed: a regular expression for what fails in the output, by name; a unit that ends with another status than
-            0 and names nothing fails by itself, unless its status is *skipped*.
+            0 and names nothing fails by itself.
     """
 
     needs: tuple[str, ...]
@@ -64,11 +63,10 @@ class Suite:
     units: Callable[[Path], list[str]]
     line: str
     failed: str
-    skipped: int = -1
 
     def failures(self, unit: str, status: int, output: str) -> set[str]:
         found = set(re.findall(self.failed, output, re.MULTILINE))
-        return found or ({f"{unit} ends with {status}"} if status not in (0, self.skipped) else set())
+        return found or ({f"{unit} ends with {status}"} if status else set())
 
 
 def _coreutils(tree: Path) -> list[str]:
@@ -172,7 +170,7 @@ def compared(name: str, asked: argparse.Namespace) -> int:
     suite, tree = SUITES[name], source(name, folder)
     units, version = part_of(suite.units(tree), asked), (folder / f"{name}.version").read_text()
     print(f"{name}: {version}, {len(units)} units", flush=True)
-    with _trees(tree, folder) as (there, here), _daemon() as daemon, ThreadPoolExecutor(1) as other:
+    with _trees(tree, folder) as (there, here), _daemon() as daemon:
         def outside(unit: str) -> set[str]:
             done = subprocess.run(["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "timeout", "-k", "5",
                                    str(UNIT_S), "sh", "-c", suite.line, "sh", unit], cwd=there, stdin=subprocess.DEVNULL,
@@ -188,8 +186,8 @@ def compared(name: str, asked: argparse.Namespace) -> int:
 
         alone = both = excused = 0
         for unit in units:
-            beside = other.submit(outside, unit)
-            (failed, text), expected = inside(unit), beside.result()
+            failed, text = inside(unit)
+            expected = outside(unit) if failed else set()  # else nothing can differ
             both += bool(expected)
             rows = {each for each in failed - expected if reason(name, unit, each, text)}
             excused += len(rows)
@@ -205,9 +203,10 @@ def compared(name: str, asked: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _trees(tree: Path, folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Two copies of the tree: of the ordinary user, and for sandboxes."""
-    with tempfile.TemporaryDirectory(dir=folder) as made:
-        os.chmod(made, 0o755)
+    """Two copies of the tree in memory, where a sync costs nothing: of the ordinary user, and for sandboxes."""
+    with tempfile.TemporaryDirectory(dir=folder) as made, contextlib.ExitStack() as mounted:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "leeward-suites", made], check=True)
+        mounted.callback(subprocess.run, ["umount", "--lazy", made], check=True)
         for name in ("outside", "inside"):
             subprocess.run(["cp", "-a", "--", tree, f"{made}/{name}"], check=True)
         subprocess.run(["chown", "-R", f"{USER}:{USER}", f"{made}/outside"], check=True)
