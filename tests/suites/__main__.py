@@ -9,8 +9,8 @@ Runs in:   a developer's shell, as root; hours for all of them, so --part takes 
            test_cpython_suite.py; one of another version is one of pyenv's. The others are Debian's sources of this release,
            built outside; of node, Debian's binary. With --again those of the others that agreed last time don't run: what is
            left of a part that was stopped, and what differed.
-Outside:   an ordinary user, in a copy of the tree. Inside: a sandbox of the profile `workdir` with another copy; CPython's
-           in jobs with a loopback.
+Inside:    a sandbox of the profile `workdir` with a copy of the tree; CPython's in jobs with a loopback.
+Outside:   an ordinary user, in another copy; but for CPython's only the units that fail inside.
 Result:    a line for each unit that differs, with what fails inside alone, twice, and no row of reasons.py has (the folder's
            SUITE.differ.log has all of it); and one for all; 1 if any differs. With LEEWARD_RECORD=1 docs/runs has what a
            part found, for the table in docs/frameworks.md.
@@ -30,7 +30,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +46,7 @@ CONFIG = """\
 sandbox_idle = 86400
 sandbox_lifetime = 86400
 """
-LIMITS = {"memory": "4G", "processes": 256}
+LIMITS = {"memory": "4G", "processes": 512, "cpu": 100 * (os.cpu_count() or 1)}
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 APT = ("apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=300")
 
@@ -67,7 +66,7 @@ class Suite:
         units: lists them, given the tree.
         line: runs the unit `$1`, in the tree.
         failed: a regular expression for what fails in the output, by name; a unit that ends with another status than
-            0 and names nothing fails by itself, unless its status is *skipped*.
+            0 and names nothing fails by itself.
         together: so many units of a folder run by one line, which has their names behind `$0`.
         result: for those, what tells of one: whether it fails, its name, why it is skipped, and what it said.
     """
@@ -77,7 +76,6 @@ class Suite:
     units: Callable[[Path], list[str]]
     line: str
     failed: str = "(?!)"
-    skipped: int = -1
     together: int = 1
     result: str = ""
 
@@ -89,7 +87,7 @@ class Suite:
                 told.setdefault(name, {}).update({f"{SKIPS}: {why}": ""} if why else {"fails": how} if fails else {})
             return told
         found = set(re.findall(self.failed, output, re.MULTILINE))
-        if not found and status not in (0, self.skipped):
+        if not found and status:
             found = {f"{units[0]} ends with {status}"}
         return {units[0]: dict.fromkeys(found, "")}
 
@@ -214,7 +212,7 @@ def compared(name: str, asked: argparse.Namespace) -> int:
         agree = {unit: counts for unit, counts in agree.items() if unit not in units}
     left, count = [unit for unit in units if unit not in agree], Counter[str]()
     print(f"{name}: {version}, {len(left)} units of {len(units)}", flush=True)
-    with _trees(tree, folder) as (there, here), _daemon() as daemon, ThreadPoolExecutor(1) as other:
+    with _trees(tree, folder) as (there, here), _daemon() as daemon:
         def outside(batch: Sequence[str]) -> Found:
             done = subprocess.run(["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "timeout", "-k", "5",
                                    str(UNIT_S), "sh", "-c", suite.line, "sh", *batch], cwd=there, stdin=subprocess.DEVNULL,
@@ -229,18 +227,21 @@ def compared(name: str, asked: argparse.Namespace) -> int:
             return suite.failures(batch, done.exit_code, done.text), done.text
 
         for batch in suite.batches(left):
-            beside = other.submit(outside, batch)
-            (found, text), expected = inside(batch), beside.result()
+            found, text = inside(batch)
+            doubtful = [unit for unit in batch if found.get(unit, NO_RESULT)]  # else nothing can differ
+            expected = outside(doubtful) if doubtful else {}
             counts, differ = _sorted_out(name, batch, found, expected, text)
             again, text = inside([*differ]) if differ else ({}, "")
-            for unit, failed in differ.items():
-                if failed := {each: how for each, how in again.get(unit, NO_RESULT).items() if each in failed}:
+            for unit, names in differ.items():
+                if twice := {each: how for each, how in again.get(unit, NO_RESULT).items() if each in names}:
                     count.update(counts.pop(unit), alone=1)
-                    differs(name, unit, failed, "" if suite.result else text[-20000:], folder)
+                    differs(name, unit, twice, "" if suite.result else text[-20000:], folder)
             agree |= counts
             kept.write_text(json.dumps(agree))
     for unit in units:
         count.update(agree.get(unit, {}))
+    if none := [unit for unit in units if unit in agree and not agree[unit]]:
+        print(f"  left out by its runner: {' '.join(none)}")
     told(name, version, asked, **{what: count[what] for what in ("units", "both", "alone", "excused")},
          **{"skipped": count["skipped"]} if suite.result else {})
     return count["alone"]
@@ -252,7 +253,8 @@ def _sorted_out(name: str, batch: Sequence[str], found: Found, expected: Found,
     counts: dict[str, dict[str, int]] = {unit: {} for unit in batch}
     differ: dict[str, set[str]] = {}
     for unit in {*found, *expected}:
-        failed, known = found.get(unit, NO_RESULT), expected.get(unit, NO_RESULT)
+        failed = found.get(unit, NO_RESULT)
+        known = expected.get(unit, NO_RESULT) if failed else {}
         alone = {*failed} - {*known}
         rows = {each for each in alone if reason(name, unit, each, failed[each] or text)}
         skipped = any(each.startswith(SKIPS) for each in known)
@@ -264,9 +266,10 @@ def _sorted_out(name: str, batch: Sequence[str], found: Found, expected: Found,
 
 @contextlib.contextmanager
 def _trees(tree: Path, folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Two copies of the tree: of the ordinary user, and for sandboxes."""
-    with tempfile.TemporaryDirectory(dir=folder) as made:
-        os.chmod(made, 0o755)
+    """Two copies of the tree in memory, where a sync costs nothing: of the ordinary user, and for sandboxes."""
+    with tempfile.TemporaryDirectory(dir=folder) as made, contextlib.ExitStack() as mounted:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "leeward-suites", made], check=True)
+        mounted.callback(subprocess.run, ["umount", "--lazy", made], check=True)
         for name in ("outside", "inside"):
             subprocess.run(["cp", "-a", "--", tree, f"{made}/{name}"], check=True)
         subprocess.run(["chown", "-R", f"{USER}:{USER}", f"{made}/outside"], check=True)
