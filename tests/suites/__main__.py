@@ -46,7 +46,16 @@ CONFIG = """\
 sandbox_idle = 86400
 sandbox_lifetime = 86400
 """
-LIMITS = {"memory": "4G", "processes": 512, "cpu": 100 * (os.cpu_count() or 1)}
+#: Behind what else is configured.
+PROFILE = f"""
+[ceilings]
+processes = 1024
+[profiles.suites]
+base = "workdir"
+memory = "4G"
+processes = 1024
+cpu = {100 * (os.cpu_count() or 1)}
+"""
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 APT = ("apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=300")
 
@@ -125,12 +134,12 @@ SUITES = {
                        'exec sed -n "s/^:test-result: /result /p" "${1%.*}.trs"', r"^result ((?:FAIL|ERROR).*)$"),
     # By its own runner, with Debian's settings. Its parts that Debian has packaged are looked for in /usr/share/nodejs.
     "node": Suite(("libc-ares2", "libuv1", "libicu72", "node-acorn", "node-cjs-module-lexer", "node-undici", "patchelf"),
-                  """set -e; apt-get -q download nodejs libnode108; for each in *.deb; do dpkg -x "$each" binaries; done
-                  ln -s binaries/usr/bin/node node
+                  """set -e; rm -r deps/openssl/config; ln -s binaries/usr/bin/node node
+                  apt-get -q download nodejs libnode108; for each in *.deb; do dpkg -x "$each" binaries; done
                   cd binaries/usr/lib/*-linux-gnu && patchelf --set-rpath "\\$ORIGIN/../lib/${PWD##*/}" ../../bin/node""",
                   _node, """for each; do names="$names|${each#*/}"; done
                   export NODE_TEST_NO_INTERNET=1 OPENSSL_CONF="$PWD/deps/openssl/openssl/apps/openssl.cnf"
-                  exec python3 tools/test.py -p tap -j 2 "${1%%/*}/(${names#|})\"""", together=30,
+                  exec python3 tools/test.py -p tap -j 4 "${1%%/*}/(${names#|})\"""", together=30,
                   result=r"^(not )?ok \d+ (\S+)(?: # skip (.*)|.*)\n((?:  .*\n)*)"),
 }
 #: Debian's source package, where it has another name.
@@ -221,7 +230,7 @@ def compared(name: str, asked: argparse.Namespace) -> int:
             return suite.failures(batch, done.returncode, done.stdout)
 
         def inside(batch: Sequence[str]) -> tuple[Found, str]:
-            with leeward.Sandbox(socket=daemon.socket, profile="workdir", workdir=str(here), **LIMITS) as box:
+            with leeward.Sandbox(socket=daemon.socket, profile="suites", workdir=str(here)) as box:
                 done = box.run(["sh", "-c", f"exec 2>&1; {suite.line}", "sh", *batch], timeout=UNIT_S, output="64M",
                                overflow="cut", env={"TZ": "UTC"})
             return suite.failures(batch, done.exit_code, done.text), done.text
@@ -280,7 +289,7 @@ def _trees(tree: Path, folder: Path) -> Iterator[tuple[Path, Path]]:
 def _daemon(more: str = "pool_size = 1\n") -> Iterator[LiveDaemon]:
     with tempfile.TemporaryDirectory(prefix="leeward-suites-") as made:
         config = Path(made, "c.toml")
-        config.write_text(CONFIG + more)
+        config.write_text(CONFIG + more + PROFILE)
         config.chmod(0o600)
         with LiveDaemon(Path(made), "--config", str(config)) as daemon:
             yield daemon
