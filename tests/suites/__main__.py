@@ -52,6 +52,7 @@ PROFILE = f"""
 processes = 1024
 [profiles.suites]
 base = "workdir"
+[profiles.suites.limits]
 memory = "4G"
 processes = 1024
 cpu = {100 * (os.cpu_count() or 1)}
