@@ -52,6 +52,7 @@ PROFILE = f"""
 processes = 1024
 [profiles.suites]
 base = "workdir"
+terminal = true
 [profiles.suites.limits]
 memory = "4G"
 processes = 1024
