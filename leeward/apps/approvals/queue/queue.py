@@ -310,7 +310,7 @@ class ApprovalQueue:
         decided, before, unknown, rule = list[int](), list[int](), list[int](), None
         wanted = list(dict.fromkeys(numbers))
         with self._changing() as now:
-            with self._store.transaction():
+            with (self._store.changing_rules if always else self._store.transaction)():
                 if always:
                     rule = self._rule_for(wanted, effect, everywhere)
                 for number in wanted:
@@ -368,7 +368,7 @@ class ApprovalQueue:
         """
         rule = parse_rule(text, effect, storable(project))
         with self._changing() as now:
-            with self._store.transaction():
+            with self._store.changing_rules():
                 self._keep(rule, now)
                 decided = self._decide_pending(now)
             self._reload()
@@ -379,7 +379,7 @@ class ApprovalQueue:
         where = None if project is None else storable(project)
         with self._lock:
             self._check_open()
-            with self._store.transaction():
+            with self._store.changing_rules():
                 found = [self._store.remove_rule(effect, parse_rule(text, effect).text, where) for effect in _EFFECTS]
             self._reload()
             return any(found)
@@ -388,7 +388,7 @@ class ApprovalQueue:
         """Set the mode of a category, and decide pending requests by it; BadRequest if the category can't have it."""
         check_mode(category, mode)
         with self._changing() as now:
-            with self._store.transaction():
+            with self._store.changing_rules():
                 self._store.set_mode(category, mode)
                 decided = self._decide_pending(now)
             self._reload()
@@ -402,7 +402,6 @@ class ApprovalQueue:
     def _reload(self) -> None:
         """Put the rules of the store in force. Called after the transaction."""
         self._rules = self._stored_rules()
-        self._store.copy_rules()
 
     def _keep(self, rule: ApprovalRule, now: float) -> None:
         if len(self._store.rules(rule.effect)) >= MOST_RULES:

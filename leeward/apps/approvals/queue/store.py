@@ -3,7 +3,7 @@ The file of requests and rules: each change is one transaction, and triggers kee
 
 Runs in:   one process at a time, by a lock that the kernel releases when the process ends.
 Trust:     the folder is used only if no other user can enter it.
-Copy:      rules and modes are also in a file of their own, written after each change of them. A file of requests that is
+Copy:      rules and modes are also in a file of their own, written with each change of them. A file of requests that is
            damaged, or lacks what the copy denies, isn't used: `recover` makes a new one with the copy's rules.
 Source:    sqlite.org/wal.html; flock(2)
 """
@@ -16,7 +16,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -132,7 +132,7 @@ class RequestStore:
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF"):
                     self._file.execute(f"PRAGMA {pragma}")
                 self._prepare(folder)
-                self.copy_rules()
+                self._copy_rules(self._all_rules())
         except BaseException as error:
             os.close(self._lock)
             if _is_damage(error):
@@ -166,9 +166,9 @@ class RequestStore:
     def _all_rules(self) -> set[tuple[Effect, str, str]]:
         return set(self._file.execute("SELECT effect, text, project FROM rules"))
 
-    def copy_rules(self) -> None:
-        """Write the copy of the rules and modes. Called after each change of them."""
-        _write_copy(self._folder, RuleCopy(tuple(sorted(self._all_rules())), self.modes()))
+    def _copy_rules(self, rules: set[tuple[Effect, str, str]]) -> None:
+        """Write the copy of *rules* and the modes."""
+        _write_copy(self._folder, RuleCopy(tuple(sorted(rules)), self.modes()))
 
     def close(self) -> None:
         self._file.close()
@@ -197,6 +197,19 @@ class RequestStore:
             if isinstance(error, sqlite3.OperationalError):
                 raise Busy(f"the file of approvals can't be written: {error}") from None
             raise
+
+    @contextmanager
+    def changing_rules(self) -> Iterator[None]:
+        """
+        A transaction that changes rules or modes. If their copy can't be written it is Busy, and nothing is changed. At no
+        time does the copy have a rule that denies and the file lacks.
+        """
+        with self.transaction():
+            before = self._all_rules()
+            yield
+            self._copy_rules(before & self._all_rules())
+        with suppress(Busy):  # the disk is full since a moment: the next change writes the new ones, or the next start
+            self._copy_rules(self._all_rules())
 
     def _check_still(self) -> None:
         try:
