@@ -135,9 +135,7 @@ class RequestStore:
                 self._copy_rules(self._all_rules())
         except BaseException as error:
             os.close(self._lock)
-            if _is_damage(error):
-                raise StoreDamaged(folder, str(error)) from None
-            raise
+            raise self._told(error) from None
 
     def _prepare(self, folder: str) -> None:
         with self.transaction():
@@ -192,11 +190,13 @@ class RequestStore:
         except BaseException as error:
             if self._file.in_transaction:  # SQLite rolls back by itself in some cases, such as a full disk
                 self._file.execute("ROLLBACK")
-            if _is_damage(error):
-                raise StoreDamaged(self._folder, str(error)) from None
-            if isinstance(error, sqlite3.OperationalError):
-                raise Busy(f"the file of approvals can't be written: {error}") from None
-            raise
+            raise self._told(error) from None
+
+    def _told(self, error: BaseException) -> BaseException:
+        """What a caller gets for *error*: SQLite says by DatabaseError itself that the file isn't as it has written it."""
+        if type(error) is sqlite3.DatabaseError:
+            return StoreDamaged(self._folder, str(error))
+        return Busy(f"the file of approvals can't be used: {error}") if isinstance(error, sqlite3.OperationalError) else error
 
     @contextmanager
     def changing_rules(self) -> Iterator[None]:
@@ -390,11 +390,6 @@ def _locked(folder: str) -> int:
         os.close(lock)
         raise Busy(f"another program decides by {folder} now") from None
     return lock
-
-
-def _is_damage(error: BaseException) -> bool:
-    """Whether SQLite says that the file isn't as it has written it."""
-    return type(error) is sqlite3.DatabaseError
 
 
 def _read_rule(effect: Any, text: Any, project: Any) -> tuple[Effect, str, str]:

@@ -801,6 +801,18 @@ def test_on_a_disk_without_room_for_the_copy_of_the_rules_none_is_changed(opened
     assert [DEFAULT_DENY[0]] == [rule.text for rule in opened().rules().deny]
 
 
+def test_a_file_that_sqlite_cannot_open_is_busy_until_it_can(tmp_path: Path) -> None:
+    """As on a full disk: it is a refusal that the command line shows, and no defect."""
+    folder = tmp_path / "approvals"
+    ApprovalQueue(str(folder)).close()
+    beside = folder / f"{FILE}-shm"
+    beside.mkdir()
+    with pytest.raises(Busy, match="can't be used"):
+        ApprovalQueue(str(folder))
+    beside.rmdir()
+    ApprovalQueue(str(folder)).close()
+
+
 @pytest.mark.parametrize("writes", [0, 1])
 def test_whatever_ends_a_change_of_rules_the_next_start_misses_none(
         opened: Open, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
