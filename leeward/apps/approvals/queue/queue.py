@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from leeward.apps.approvals.queue.approval_request import (
     COLLECTED,
@@ -45,6 +46,10 @@ from leeward.spec.hosts import Host
 
 #: Requests of one query.
 MOST_ROWS = 500
+#: Seconds between two attempts to write what was carried out.
+AGAIN_S = 1.0
+
+T = TypeVar("T")
 
 _EFFECTS: tuple[Effect, Effect] = ("deny", "allow")
 
@@ -278,6 +283,7 @@ class ApprovalQueue:
                     row.category in ("filesystem", "git") and self._store.has_payload(row.id))
                     and self._store.decide(row.id, "denied", "shutdown", now)]
             self._open = False
+            self._changed.notify_all()
             self._tell(decided)
 
     def _all_pending(self, category: str | None = None) -> Iterator[ApprovalRequest]:
@@ -434,24 +440,42 @@ class ApprovalQueue:
         Begin to carry out an approved request. Only one caller gets its order, and calls `finish` with the result; None
         if it isn't due. *temporary* is the name of a file that may be left behind if this program ends in between.
         """
-        with self._lock:
+        def begun() -> bytes | None:
             self._check_open()
             with self._store.transaction():
                 is_first = self._store.begin(number, temporary)
             return self._store.payload(number) if is_first else None
+
+        with self._lock:
+            return self._once_written(begun)
 
     def finish(self, number: int, note: str = "", *, failed: bool = False, stale: bool = False) -> None:
         """
         Record the result of an order that was begun, and 1000 characters of *note*: a remark, or why it wasn't carried
         out. *stale*: since the host was changed after the request, which becomes a denied one.
         """
-        with self._lock:
+        def finished() -> bool:
             # Of a file that is found out again after a crash of the machine (`apply.recover`).
             with self._store.transaction(lasting=not self._store.temporary_name(number)):
-                done = self._store.finish(number, "failed" if failed or stale else "applied", note[:1000], stale=stale,
+                return self._store.finish(number, "failed" if failed or stale else "applied", note[:1000], stale=stale,
                                           now=self._clock())
-            self._tell([number] if done else [])
+
+        with self._lock:
+            self._tell([number] if self._once_written(finished) else [])
         self._notices.pass_on()
+
+    def _once_written(self, change: Callable[[], T]) -> T:
+        """
+        What *change* returns, a step of what is carried out: nobody would come back to it, so a disk that is full is waited
+        for. Busy if the service ends meanwhile. The caller holds the lock.
+        """
+        while True:
+            try:
+                return change()
+            except Busy:
+                if not self._open:
+                    raise
+                self._changed.wait(AGAIN_S)
 
     def due(self) -> list[ApprovalRequest]:
         """The approved requests that no caller has begun."""
