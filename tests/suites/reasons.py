@@ -10,9 +10,9 @@ ROWS: tuple[tuple[str, str, str, str], ...] = (
      "set-id bits are refused"),
     ("git", r"t(0001|1301|1700|4129|5324)-.*", r"^[^\n]*([sS]hared|forced modes|setgid|server-info|null sha1)",
      "set-id bits are refused, which shared folders have"),
-    ("node", r"test-child-process-uid-gid\.js", r"spawn EINVAL",
+    ("node", "parallel/test-child-process-uid-gid", r"spawn EINVAL",
      "setuid to an id that its user namespace doesn't map is EINVAL; the test wants EPERM"),
-    ("node", r"test-fs-.*", r"ENOENT[^\n]*'/proc/sys/kernel/hostname'", "a job's /proc has no sys"),
+    ("node", r"parallel/test-fs-.*", r"ENOENT[^\n]*'/proc/sys/kernel/hostname'", "a job's /proc has no sys"),
     ("sqlite", r"mallocAll\.test", r"^altermalloc2-1-oom-persistent\.10\d",
      "it fails outside as well, by another number of allocations, which is in its name"),
 )
