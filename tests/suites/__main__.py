@@ -9,7 +9,7 @@ Runs in:   a developer's shell, as root; hours for all of them, so --part takes 
            test_cpython_suite.py; one of another version is one of pyenv's. The others are Debian's sources of this release,
            built outside; of node, Debian's binary. With --again those of the others that agreed last time don't run: what is
            left of a part that was stopped, and what differed.
-Inside:    a sandbox of the profile `workdir` with a copy of the tree; CPython's in jobs with a loopback.
+Inside:    a sandbox as of the profile `workdir` with a copy of the tree; CPython's in jobs with a loopback.
 Outside:   an ordinary user, in another copy; but for CPython's only the units that fail inside.
 Result:    a line for each unit that differs, with what fails inside alone, twice, and no row of reasons.py has (the folder's
            SUITE.differ.log has all of it); and one for all; 1 if any differs. With LEEWARD_RECORD=1 docs/runs has what a
@@ -52,6 +52,7 @@ PROFILE = f"""
 processes = 1024
 [profiles.suites]
 base = "workdir"
+terminal = true
 [profiles.suites.limits]
 memory = "4G"
 files = "3G"
@@ -60,7 +61,6 @@ cpu = {100 * (os.cpu_count() or 1)}
 """
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 APT = ("apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=300")
-
 
 #: What fails, by unit and by name, with how.
 Found = dict[str, dict[str, str]]
@@ -93,10 +93,11 @@ class Suite:
     def failures(self, units: Sequence[str], status: int, output: str) -> Found:
         """What fails in each unit that ran, with how it did, as far as that is known."""
         if self.result:
-            told: Found = {}
-            for fails, name, why, how in re.findall(self.result, output, re.MULTILINE):  # .js and .mjs have one name
-                told.setdefault(name, {}).update({f"{SKIPS}: {why}": ""} if why else {"fails": how} if fails else {})
-            return told
+            all_found: Found = {}
+            for fails, name, why, how in re.findall(self.result, output, re.MULTILINE):
+                failed = {f"{SKIPS}: {why}": ""} if why else {"fails": how} if fails else {}
+                all_found.setdefault(name, {}).update(failed)  # .js and .mjs have one name
+            return all_found
         found = set(re.findall(self.failed, output, re.MULTILINE))
         if not found and status:
             found = {f"{units[0]} ends with {status}"}
