@@ -55,6 +55,7 @@ base = "workdir"
 terminal = true
 [profiles.suites.limits]
 memory = "4G"
+files = "3G"
 processes = 1024
 cpu = {100 * (os.cpu_count() or 1)}
 """
@@ -269,7 +270,7 @@ def _sorted_out(name: str, batch: Sequence[str], found: Found, expected: Found,
         alone = {*failed} - {*known}
         rows = {each for each in alone if reason(name, unit, each, failed[each] or text)}
         skipped = any(each.startswith(SKIPS) for each in known)
-        counts[unit] = {"units": 1, "excused": len(rows), "skipped": skipped, "both": bool(known) and not skipped}
+        counts[unit] = {"units": 1, "excused": len(rows), "skipped": skipped, "both": int(bool(known) and not skipped)}
         if alone - rows:
             differ[unit] = alone - rows
     return counts, differ

@@ -8,7 +8,7 @@ import re
 ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("coreutils", r"tests/(chmod/setgid|install/install-C)\.sh", r"set-up failure|cannot change permissions of 'b'",
      "set-id bits are refused"),
-    ("git", r"t(0001|1301|1700|4129)-.*", r"^[^\n]*([sS]hared|forced modes|setgid|server-info|null sha1)",
+    ("git", r"t(0001|1301|1700|4129|5324)-.*", r"^[^\n]*([sS]hared|forced modes|setgid|server-info|null sha1)",
      "set-id bits are refused, which shared folders have"),
     ("node", "parallel/test-child-process-uid-gid", r"spawn EINVAL",
      "setuid to an id that its user namespace doesn't map is EINVAL; the test wants EPERM"),
