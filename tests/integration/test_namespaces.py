@@ -131,14 +131,14 @@ def test_id_maps_are_one_user_and_one_group(box: Box) -> None:
 
 
 def test_maps_below_another_namespace_are_written_once_and_leave_no_descriptor_open() -> None:
-    """As below an ordinary user's zygote: by a child in the namespace between, also where the kernel refuses the second time."""
+    """As below an ordinary user's zygote, by a child in the namespace between; the kernel refuses the second time."""
     nested = "unshare --user --map-root-user unshare --user sh -c 'echo $$; exec cat'"
     with subprocess.Popen(["sh", "-c", nested], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as below:
         assert below.stdout is not None
         pid = int(below.stdout.readline())
         before = os.listdir("/proc/self/fd")
         write_id_maps(pid, (1000, 1001), 0, 0)
-        with pytest.raises(KernelRefusal, match="uid_map|setgroups"):
+        with pytest.raises(KernelRefusal, match="uid_map"):
             write_id_maps(pid, (1000, 1001), 0, 0)
         assert before == os.listdir("/proc/self/fd")
         assert ["1000", str(os.geteuid()), "1"] == Path(f"/proc/{pid}/uid_map").read_text().split()
