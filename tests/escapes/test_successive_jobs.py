@@ -249,12 +249,12 @@ def _in_turn(box: Box, jobs: list[tuple[int, int, str]]) -> list[list[Any]]:
     told: dict[int, Report] = {}
     for number, (user, connection, code) in enumerate(jobs):
         box.engine.main.pool.submit(Job(code=(LOOK_AFTER + code + "\n" + TELL).encode()), partial(told.__setitem__, number),
-                                    60.0, user, ReplyAddress(-1, number + 1, connection))
+                                    600.0, user, ReplyAddress(-1, number + 1, connection))
     box.reactor.run(lambda: len(told) == len(jobs))
     found = []
     for number in range(len(jobs)):
         result = told[number].result
-        assert result is not None
+        assert result is not None, told[number]
         assert Outcome.FINISHED is result.outcome, result
         found.append(json.loads(result.stdout))
     return found
