@@ -279,7 +279,7 @@ def test_c430_nothing_is_left_in_namespaces_that_are_kept():
 
 
 @pytest.mark.needs("controllers")
-@pytest.mark.no_single_lock("it is the kernel that drops them, which knows no border of signals before Linux 6.12: Landlock's")
+@pytest.mark.no_single_lock("the kernel drops them; before Linux 6.12 Landlock has no border for signals")
 def test_c430_no_signal_waits_at_the_init_of_namespaces_that_are_kept():
     """For later jobs to see, and to lack: it counts for their user."""
     signals = "for number in (signal.SIGUSR2, 40): os.kill(1, number)"
