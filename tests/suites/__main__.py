@@ -242,6 +242,10 @@ def compared(name: str, asked: argparse.Namespace) -> int:
             found, text = inside(batch)
             doubtful = [unit for unit in batch if found.get(unit, NO_RESULT)]  # else nothing can differ
             expected = outside(doubtful) if doubtful else {}
+            if not found and not expected:
+                count["alone"] += len(batch)
+                differs(name, batch[0], {"nothing ran": text}, "", folder)
+                continue
             counts, differ = _sorted_out(name, batch, found, expected, text)
             again, text = inside([*differ]) if differ else ({}, "")
             for unit, names in differ.items():
