@@ -43,7 +43,7 @@ class Desk:
 
     def bytes_of(self, user: int) -> int:
         self.uses.wait(0.0)
-        return self.snapshots.bytes_of(user)
+        return self.snapshots._bytes()[user]
 
     def fits(self, user: int, size: int) -> None:
         os.close(self.snapshots.new_file(user, size))
