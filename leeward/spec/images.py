@@ -114,10 +114,6 @@ def is_digest(text: str) -> bool:
     return bool(re.fullmatch(_DIGEST, text))
 
 
-def is_hash(text: str) -> bool:
-    return bool(re.fullmatch(_HASH, text))
-
-
 def users_of(passwd: bytes) -> dict[str, tuple[int, int, str]]:
     """The users in an image's /etc/passwd, the first of each name; lines that aren't such are passed over."""
     found: dict[str, tuple[int, int, str]] = {}
