@@ -344,6 +344,7 @@ def test_a_list_from_before_a_decision_is_not_drawn_after_it(window: Window, ser
     while not held:
         page.evaluate("0")  # until then the page's events are served
 
+    page.evaluate("window.drawn = []")  # the first list comes at any time until here
     page.keyboard.press("d")
     shows(page, other)
     for route, answer in held:
@@ -381,6 +382,61 @@ def test_a_decision_whose_answer_is_late_goes_on_from_its_place(window: Window, 
 
     shows(page, numbers[shown])
     assert ("denied", "page") == status(served, numbers[1])
+
+
+def test_a_key_is_about_the_request_that_is_chosen_and_seen(window: Window, served: ServedPage) -> None:
+    """Not about the one before, whose place it takes a moment later; and a late answer doesn't take the focus from it."""
+    first, second, third = (push(served, name).id for name in "abc")
+    page = window()
+    shows(page, first)
+    page.evaluate("() => { window.at = performance.now() + 400; performance.now = () => window.at; }")
+    held: dict[int, Route] = {}
+    for number in (second, third):
+        page.route(re.compile(rf"/queue/{number}\?part=detail$"), lambda route, _, at=number: held.update({at: route}), times=1)
+
+    def is_held(number: int) -> None:
+        while number not in held:
+            page.evaluate("0")  # until then the page's events are served
+
+    page.keyboard.press("j")
+    page.keyboard.press("d")
+    page.get_by_text("Look at it first").wait_for(state="attached")
+    assert ["pending"] * 2 == [status(served, each)[0] for each in (first, second)]
+    is_held(second)
+    held[second].continue_()
+    shows(page, second)
+
+    page.evaluate("window.at += 400")
+    page.keyboard.press("d")
+    is_held(third)  # which comes next
+    page.keyboard.press("k")
+    shows(page, first)
+    with page.expect_response(LIST):  # which follows each answer
+        held[third].continue_()
+    assert str(first) == page.evaluate("document.activeElement.closest('#rows li')?.dataset.id")
+    assert ["pending", "denied", "pending"] == [status(served, each)[0] for each in (first, second, third)]
+
+
+def test_keys_in_a_narrow_window_decide_nothing_that_is_not_seen(window: Window, served: ServedPage) -> None:
+    """There the list is alone, and it keeps its place when it is drawn anew."""
+    first, second = (push(served, name).id for name in "ab")
+    page = window()
+    page.set_viewport_size({"width": 600, "height": 800})
+    page.reload()
+    page.wait_for_selector("#link-state[data-state=on]")
+    page.evaluate("() => { const now = performance.now() + 400; performance.now = () => now; }")
+    page.keyboard.press("d")
+    page.get_by_text("Look at it first").wait_for(state="attached")
+    page.keyboard.press("j")
+    push(served, "c")
+    settled(page, 3)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/queue/{second}")
+    page.evaluate("() => { const now = performance.now() + 400; performance.now = () => now; }")
+    page.keyboard.press("j")  # of a list that isn't seen
+    page.keyboard.press("d")
+    page.wait_for_url("**/queue")
+    assert ["pending", "denied"] == [status(served, each)[0] for each in (first, second)]
 
 
 def test_always_allow_decides_similar_requests(window: Window, served: ServedPage) -> None:

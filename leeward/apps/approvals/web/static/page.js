@@ -147,8 +147,8 @@
     } catch (error) { say("The request can't be shown"); }
   }
 
-  // Whether a request is shown, and no other is on its way.
-  const isShown = (id) => Boolean(article()) && article().dataset.id === id && (!wantedId || wantedId === id);
+  // Whether a request is to be seen (in a narrow window a page has the list alone), and no other is chosen.
+  const isShown = (id) => Boolean(article()) && article().dataset.id === id && article().checkVisibility() && (!wantedId || wantedId === id);
 
   let outputTimer = 0;
   function moreOutput(id) {
@@ -165,12 +165,12 @@
 
   function step(by) {
     const rows = all("#rows li");
-    if (!rows.length) return;
+    if (!rows.length || !rows[0].checkVisibility()) return;
     const at = rows.findIndex((row) => row.classList.contains("chosen"));
     const row = rows[Math.min(rows.length - 1, Math.max(0, at < 0 ? 0 : at + by))];
     one("a", row).focus();
     if (row === rows[at]) return; // the last one: what is shown, and where one is in it, stays
-    if (isPhone()) mark(row.dataset.id); else choose(row.dataset.id);
+    if (isPhone()) mark(wantedId = row.dataset.id); else choose(row.dataset.id);
   }
 
   function arrange() {
@@ -242,19 +242,20 @@
 
   // --- deciding
 
-  async function decide(answer, fields = {}) {
+  async function decide(answer, isAimed = false) {
     const shown = article();
     if (!shown || shown.dataset.status !== "pending" || isDeciding) return;
-    // A key that was meant for the request before doesn't decide about one that was just shown.
-    if (performance.now() - shownAt < 350) { say("Look at it first"); return; }
+    // A key doesn't decide about a request that was just shown, since it may be meant for the one before, nor about one that
+    // isn't chosen any more, or isn't to be seen.
+    if (!isAimed && (performance.now() - shownAt < 350 || !isShown(shown.dataset.id))) { say("Look at it first"); return; }
     const approved = answer === "approve" || answer === "always-allow";
     const hunks = approved ? hunksOf(shown) : undefined;
+    let everywhere;
     if (hunks && !hunks.length) { say("No change is ticked"); return; }
     if (answer.startsWith("always")) {
       if (!shown.dataset.rule) { say("No rule can be made of this request"); return; }
       if (hunks && hunks.length < Number(shown.dataset.hunks)) { say("A rule is about whole files: tick all changes first"); return; }
-      const everywhere = one("#everywhere", shown).checked;
-      fields.everywhere = everywhere;
+      everywhere = one("#everywhere", shown).checked;
       const where = everywhere ? "for all projects" : `for ${one(".rule > .raw:last-child", shown).textContent}`;
       const sure = await confirmed(approved ? "Always allow?" : "Always deny?", `It stores the rule ${one(".rule code", shown).textContent} ${where} and decides by it what else is pending.`, approved ? "Always allow" : "Always deny");
       if (!sure) return;
@@ -266,7 +267,7 @@
     try {
       const answered = await fetch(`/api/requests/${id}/${approved ? "approve" : "deny"}`, {
         method: "POST", headers: { "Content-Type": "application/json", "X-CSRF-Token": csrf },
-        body: JSON.stringify({ always: answer.startsWith("always"), digest: shown.dataset.digest, ...(hunks ? { hunks } : {}), ...fields }) });
+        body: JSON.stringify({ always: answer.startsWith("always"), digest: shown.dataset.digest, hunks, everywhere }) });
       if (answered.status === 401) { location.assign("/login"); return; }
       const said = await answered.json().catch(() => ({}));
       if (answered.ok) say(`Request ${id} was ${approved ? "approved" : "denied"}${hunks && hunks.length < Number(shown.dataset.hunks) ? `: ${hunks.length} of ${shown.dataset.hunks} changes` : ""}`);
@@ -286,8 +287,9 @@
     decisions += 1;
     if (row(id)) row(id).remove();
     if (hasMovedOn) return;
-    await choose([...before.slice(at + 1), ...before.slice(0, Math.max(0, at)).reverse()].find(row) || id);
-    one("#detail").focus({ preventScroll: true });
+    const other = [...before.slice(at + 1), ...before.slice(0, Math.max(0, at)).reverse()].find(row) || id;
+    await choose(other);
+    if (wantedId === other) one("#detail").focus({ preventScroll: true }); // else a key has chosen another one meanwhile
   }
 
   function confirmed(head, text, yes) {
@@ -305,9 +307,7 @@
     const form = event.target;
     if (form.id === "decide") {
       event.preventDefault();
-      const answer = event.submitter ? event.submitter.value : "approve";
-      shownAt = Math.min(shownAt, performance.now() - 1000); // a click is aimed
-      decide(answer);
+      decide(event.submitter ? event.submitter.value : "approve", true);
     } else if (form.dataset.bulk && !form.dataset.sure) {
       event.preventDefault();
       const button = event.submitter;
@@ -344,7 +344,7 @@
     u: () => { const undo = one(".held button"); if (undo) undo.click(); },
     s: columns, "]": () => hunk(1), "[": () => hunk(-1), n: () => notifications(), "?": () => one("#help").showModal(),
     b: () => { const bulk = one("#bulk"); if (bulk) { bulk.open = true; one("button", bulk).focus(); } },
-    Enter: () => { const shown = article(); if (shown && one("#list")) location.assign(`/queue/${shown.dataset.id}`); },
+    Enter: () => { const id = wantedId || (article() && article().dataset.id); if (id && one("#list")) location.assign(`/queue/${id}`); },
   };
   all(".tabs a").forEach((tab, at) => { KEYS[at + 1] = () => location.assign(tab.href); });
 
