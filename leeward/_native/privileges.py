@@ -34,8 +34,8 @@ def _checked(result: int, call: str, arguments: str = "") -> int:
     return result
 
 
-def prctl_step(option: int, argument: int) -> Step:
-    return returns(Call.PRCTL, option, argument, 0, 0, 0)
+def prctl_step(option: int, argument: int = 0, *, value: int = 0) -> Step:
+    return returns(Call.PRCTL, option, argument, 0, 0, 0, value=value)
 
 
 def dropping_steps() -> list[Step]:
