@@ -392,7 +392,8 @@ def test_a_key_is_about_the_request_that_is_chosen_and_seen(window: Window, serv
     page.evaluate("() => { window.at = performance.now() + 400; performance.now = () => window.at; }")
     held: dict[int, Route] = {}
     for number in (second, third):
-        page.route(re.compile(rf"/queue/{number}\?part=detail$"), lambda route, _, at=number: held.update({at: route}), times=1)
+        page.route(re.compile(rf"/queue/{number}\?part=detail$"), lambda route, _, at=number: held.update({at: route}),
+                   times=1)
 
     def is_held(number: int) -> None:
         while number not in held:
