@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WHOLE = {
     "docs/seccomp.md": "leeward.isolation.seccomp.compiler.texts:listing",
     "leeward/clients/c/command/options.h": "command_files:c_options",
+    "leeward/clients/c/bounds.h": "wire_files:c_bounds",
     "leeward/clients/c/operations.h": "wire_files:c_header",
     "leeward/base/_generated_initialisers.py": "initialisers:made",
     "leeward/client/blocking.py": "blocking_client:client",

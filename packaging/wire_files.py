@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from leeward.base.dataclass import MISSING
-from leeward.wire import fields
+from leeward.client import slots
+from leeward.spec import folders
+from leeward.spec.outcome import LeftOutReason, Limit, Outcome
+from leeward.wire import bundles, fields, file_answers, file_requests, frames, replies
 from leeward.wire.answers import RESULT
 from leeward.wire.file_answers import FAILURE
 from leeward.wire.file_requests import FileRequest
@@ -65,6 +68,19 @@ def default_of(one: Field) -> str:
     if not value:
         return "empty" if value == b"" else "none"
     return f"`{value}`"
+
+
+# --- what the clients in other languages bound and know by name as Python's does -----------
+
+BOUNDS = {
+    **{name: getattr(frames, name) for name in ("VERSION", "HEADER", "MAX_REQUEST", "MAX_REPLY", "MAX_DEPTH", "MAX_ENTRIES",
+                                                "MAX_VALUES", "MAX_KEY")},
+    **{name: getattr(replies, name) for name in ("MAX_ARENAS", "MAX_ARENA", "MAX_LEFT_OUT")},
+    "MAX_SHOWN": bundles.MAX_RESULTS, "MAX_FORM": bundles.MAX_ONE, "MAX_FORMS": bundles.MAX_TOTAL,
+    "MAX_PLAIN": bundles.MAX_PLAIN, "MAX_PATTERN": file_requests.MAX_PATTERN, "MAX_EDIT": file_requests.MAX_EDIT,
+    "MAX_ROWS": file_answers.MAX_ROWS, "MAX_MOUNTS": folders.MOST,
+    "LARGE": slots.LARGE, "MAX_SLOTS": slots.MOST_SLOTS, "MAX_SLOT": slots.MOST_SIZE,
+}
 
 
 # --- the client for Node --------------------------------------------------------------
@@ -127,7 +143,14 @@ def script() -> str:
     for operation in SORTED:
         found = "RESULT" if operation.answers is RESULT else types(types_of(operation.answers))
         lines.append(f"  {operation.name}: {found},")
-    return "\n".join([*lines, "};", "", "module.exports = { ANSWERS, FAILURE };", ""])
+    bounds = ", ".join(f"{name}: {value}" for name, value in BOUNDS.items())
+    forms = ", ".join(f"['{name}', {str(is_text).lower()}]" for name, is_text in bundles.IS_TEXT.items())
+    return "\n".join([
+        *lines, "};", "", comment("Bounds, and words of results."), f"const BOUNDS = {{ {bounds} }};",
+        *(f"const {name} = new Set({list(map(str, kind))});"
+          for name, kind in (("OUTCOMES", Outcome), ("LIMITS", Limit), ("REASONS", LeftOutReason))),
+        comment("The MIME types of what is shown, and whether they are text."), f"const IS_TEXT = new Map([{forms}]);", "",
+        "module.exports = { ANSWERS, BOUNDS, FAILURE, IS_TEXT, LIMITS, OUTCOMES, REASONS };", ""])
 
 
 def types(answer: Mapping[str, str]) -> str:
@@ -160,6 +183,20 @@ C_HEAD = '''\
 #include "request.h"
 
 '''
+
+
+def c_bounds() -> str:
+    """leeward/clients/c/bounds.h."""
+    lines = ["/* Bounds, and words of results by their numbers. */", "#pragma once", "", "#include <stdbool.h>", "",
+             '#include "leeward.h"', "", *(f"#define LW_{name} {value}" for name, value in BOUNDS.items()), ""]
+    for name, kind, prefix in (("outcomes", Outcome, "LEEWARD_"), ("limits", Limit, "LEEWARD_LIMIT_")):
+        lines += [f"static const char *const lw_{name}[] = {{",
+                  *(f'\t[{prefix}{each.name}] = "{each}",' for each in kind), "};", ""]
+    return "\n".join([*lines, "/* The first is unused. */", "static const char *const lw_reasons[] = {", '\t"",',
+                      *(f'\t"{each}",' for each in LeftOutReason), "};", "",
+                      "/* The MIME types of displayed forms, and whether they are text. */",
+                      "static const struct lw_form {", "\tconst char *type;", "\tbool is_text;", "} lw_forms[] = {",
+                      *(f'\t{{"{name}", {str(is_text).lower()}}},' for name, is_text in bundles.IS_TEXT.items()), "};", ""])
 
 
 def c_header() -> str:

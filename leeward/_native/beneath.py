@@ -16,9 +16,9 @@ _HERE = -100
 _AS_ROOT = 0x01 | 0x02 | 0x10
 
 
-def open_in_root(root: int, path: bytes, flags: int, mode: int = 0) -> int:
+def open_in_root(root: int, path: bytes, flags: int) -> int:
     """As `open_beneath`, but links and `..` are followed as by a process whose root folder is *root*."""
-    return _open(root, path, flags, mode, _AS_ROOT)
+    return _open(root, path, flags, 0, _AS_ROOT)
 
 
 def open_beneath(folder: int, path: bytes, flags: int, mode: int = 0, *, links: bool = False) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.base.closing import AsyncClosing
 from leeward.client.aio_calls import AsyncCalls
 from leeward.client.egress_asks import EgressAsk, asks_of, taken
 from leeward.client.options import Options, arrivals_of, arrived, awaited_by, fields_of
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from leeward.client.many import AsyncMapJobs, MapEnd, MapWatch
 
 
-class AsyncClient(AsyncCalls):
+class AsyncClient(AsyncCalls, AsyncClosing):
     """
     Runs code in the daemon's sandboxes.
 
@@ -195,9 +196,3 @@ class AsyncClient(AsyncCalls):
         """
         fields = {"ask": ask, "allow": allow, "message": message}
         return taken(await self._simple("egress_answer", fields, timeout))
-
-    async def __aenter__(self) -> AsyncClient:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

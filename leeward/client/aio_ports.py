@@ -20,6 +20,7 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING
 
+from leeward.base.closing import AsyncClosing
 from leeward.errors import BadReply, DaemonError, RequestRejected, SandboxOver
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _PAUSE_S = 0.05
 _PIECE = 1 << 16
 
 
-class AsyncPublished:
+class AsyncPublished(AsyncClosing):
     """
     A server in a sandbox on a port of 127.0.0.1, by `AsyncSandbox.publish`; a context that closes it.
 
@@ -110,12 +111,6 @@ class AsyncPublished:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def __aenter__(self) -> AsyncPublished:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 class _Passing:

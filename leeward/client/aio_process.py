@@ -9,6 +9,7 @@ from _signal import SIGTERM  # type: ignore[import-not-found]
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.base.closing import AsyncClosing
 from leeward.client import sandbox_calls
 from leeward.client.aio_snapshot import AsyncSnapshot
 from leeward.client.aio_waiting import Lock, sleep
@@ -149,7 +150,7 @@ class AsyncProcess:
         return f"<AsyncProcess {self.number} of {self._sandbox!r}>"
 
 
-class AsyncKernel:
+class AsyncKernel(AsyncClosing):
     """
     A Python process in a sandbox that keeps its state: variables, imports, threads. `AsyncSandbox.kernel` starts one.
     Requests from several tasks run one after the other, in the order in which they arrive.
@@ -230,9 +231,3 @@ class AsyncKernel:
             pass  # the kernel has ended, or ends with its sandbox
         if self._owns:
             await self._sandbox.close()
-
-    async def __aenter__(self) -> AsyncKernel:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

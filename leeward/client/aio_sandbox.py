@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.base.closing import AsyncClosing
 from leeward.client import sandbox_calls
 from leeward.client.aio_free_connections import AsyncFreeConnections
 from leeward.client.aio_overlay_calls import AsyncOverlayCalls
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from leeward.spec.outcome import Result
 
 
-class AsyncSandbox(AsyncOverlayCalls):
+class AsyncSandbox(AsyncOverlayCalls, AsyncClosing):
     """
     A sandbox that keeps its files and processes between calls, until it is closed.
 
@@ -495,12 +496,6 @@ class AsyncSandbox(AsyncOverlayCalls):
         self._close_blocking()  # asyncio
         await self._connections.close()
         return found
-
-    async def __aenter__(self) -> AsyncSandbox:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<AsyncSandbox {self._id or 'not open yet'}>"

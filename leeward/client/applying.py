@@ -15,7 +15,7 @@ import os
 import posixpath
 import resource
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from leeward._native.beneath import open_beneath
 from leeward._native.steps import Call, result_of
@@ -411,10 +411,10 @@ class Applying:
             os.fchmod(fd, mode)
 
 
-def finish_interrupted(environ: Mapping[str, str] = os.environ) -> list[FinishedApply]:
+def finish_interrupted() -> list[FinishedApply]:
     """Finish what programs of this user's have begun to apply that were killed."""
     found = list[FinishedApply]()
-    for journal in interrupted(environ):
+    for journal in interrupted(os.environ):
         try:
             host = HostFolder(journal.row)
         except Stale as error:

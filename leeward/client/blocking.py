@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.base.closing import Closing
 from leeward.client.calls import Calls
 from leeward.client.egress_asks import EgressAsk, asks_of, taken
 from leeward.client.options import Options, arrivals_of, arrived, fields_of, served_by
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from leeward.client.many import MapEnd, MapJobs, MapWatch
 
 
-class Client(Calls):
+class Client(Calls, Closing):
     """
     Runs code in the daemon's sandboxes.
 
@@ -188,9 +189,3 @@ class Client(Calls):
         """
         fields = {"ask": ask, "allow": allow, "message": message}
         return taken(self._simple("egress_answer", fields, timeout))
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -67,13 +67,8 @@ class Conversation:
     def __init__(self) -> None:
         self._reader = FrameReader(MAX_REPLY)
         self._last = 0
-        self._waiting: set[int] = set()
+        self._waiting: set[int] = set()  # requests without an answer
         self._descriptors: list[int] = []
-
-    @property
-    def waiting(self) -> int:
-        """The number of requests without an answer."""
-        return len(self._waiting)
 
     def request(self, op: str, fields: Mapping[str, Any]) -> tuple[int, bytes]:
         """A new request: its id, and the frame to send; RequestRejected if the fields can't be encoded."""

@@ -14,7 +14,7 @@ from _socket import socket as Socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.base.closing import on_failure
+from leeward.base.closing import Closing, on_failure
 from leeward.base.dataclass import dataclass
 from leeward.client.connection import BlockingConnection
 from leeward.client.conversation import checked
@@ -85,7 +85,7 @@ def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, o
     return found
 
 
-class OpenFolders:
+class OpenFolders(Closing):
     """Opens the folders of *mounts*, or raises RequestRejected; a context that closes them."""
 
     def __init__(self, mounts: Iterable[Mount]) -> None:
@@ -149,12 +149,6 @@ class OpenFolders:
     def close(self) -> None:
         while self.descriptors:
             os.close(self.descriptors.pop())
-
-    def __enter__(self) -> OpenFolders:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _plain(target: str) -> str:

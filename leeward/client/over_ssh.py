@@ -115,12 +115,8 @@ async def way(host: RemoteHost) -> SocketWay:
     return SocketWay(host, *await asyncio.open_unix_connection(sock=made))
 
 
-def forwarded(host: RemoteHost) -> str:
-    """The path of a socket of this machine that ssh forwards to the daemon's. DaemonAway if it can't."""
-    return _forwarding(host).result().near
-
-
 def _forwarding(host: RemoteHost) -> Future[_Forwarded]:
+    """A socket of this machine that ssh forwards to the daemon's. DaemonAway if it can't."""
     return _begun(_forwarded, host, partial(_forward, host), _end)
 
 

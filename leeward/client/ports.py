@@ -6,6 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING
 
+from leeward.base.closing import Closing
 from leeward.client.aio_ports import AsyncPublished
 from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.errors import DaemonError
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from leeward.client.sandbox import Sandbox
 
 
-class Published:
+class Published(Closing):
     """
     A server in a sandbox on a port of 127.0.0.1, by `Sandbox.publish`; a context that closes it.
 
@@ -80,9 +81,3 @@ class Published:
             except RuntimeError:
                 pass  # it has ended just now
         self._thread.join()
-
-    def __enter__(self) -> Published:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

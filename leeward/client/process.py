@@ -10,6 +10,7 @@ from _signal import SIGTERM  # type: ignore[import-not-found]
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.base.closing import Closing
 from leeward.client import sandbox_calls
 from leeward.client.conversation import checked
 from leeward.client.options import TurnOptions
@@ -148,7 +149,7 @@ class Process:
         return f"<Process {self.number} of {self._sandbox!r}>"
 
 
-class Kernel:
+class Kernel(Closing):
     """
     A Python process in a sandbox that keeps its state: variables, imports, threads. `Sandbox.kernel` starts one.
     Requests from several threads run one after the other, in the order in which they arrive.
@@ -226,9 +227,3 @@ class Kernel:
             pass  # the kernel has ended, or ends with its sandbox
         if self._owns:
             self._sandbox.close()
-
-    def __enter__(self) -> Kernel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.base.closing import Closing
 from leeward.client import sandbox_calls
 from leeward.client.conversation import checked
 from leeward.client.free_connections import FreeConnections
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from leeward.spec.outcome import Result
 
 
-class Sandbox(OverlayCalls):
+class Sandbox(OverlayCalls, Closing):
     """
     A sandbox that keeps its files and processes between calls, until it is closed.
 
@@ -482,12 +483,6 @@ class Sandbox(OverlayCalls):
             self.ask("sandbox_extend", {"detach": True})
         self._connections.close()
         return found
-
-    def __enter__(self) -> Sandbox:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Sandbox {self._id or 'not open yet'}>"

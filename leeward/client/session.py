@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from leeward.base.closing import on_failure
+from leeward.base.closing import Closing, on_failure
 from leeward.client.connecting import away
 from leeward.client.connection import BlockingConnection
 from leeward.client.conversation import checked
@@ -49,7 +49,7 @@ class _SessionConnection(BlockingConnection):
             raise (error if error.may_have_run else away(self.path, "it ended the session's connection")) from None
 
 
-class Session:
+class Session(Closing):
     """
     A process in a sandbox that keeps its state between jobs: variables, imports, files, threads.
 
@@ -142,9 +142,3 @@ class Session:
         finally:
             self._connection.close()
             self._lock.release()
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -128,10 +128,6 @@ class Messages:
             message, self._held = self._held[2:2 + length], self._held[2 + length:]
             yield message
 
-    @property
-    def held(self) -> int:
-        return len(self._held)
-
 
 class NameTable:
     """Which name has which address in one sandbox, and never another one. Another *key* gives other addresses."""

@@ -18,11 +18,14 @@ from typing import Any, TypeVar
 
 from leeward.errors import BadRequest
 from leeward.spec.pool_key import is_name
+from leeward.spec.stored import list_of, object_of, whole_of
 
 #: Bytes of a record, at most; layers of an image, lower layers of an overlay; users of an image that have names.
 MOST_WRITTEN, MOST_LAYERS, MOST_USERS = 4 << 20, 128, 4096
 #: An id inside, at most: the steps by which a sandbox is made compare ids with what the kernel returns, as an int.
 _MOST_ID = (1 << 31) - 1
+#: A number in a record, at most.
+_MOST = 1 << 60
 _FORMAT = 1
 _Record = TypeVar("_Record")
 _DIGEST, _HASH = r"[0-9a-f]{64}", r"[0-9a-f]{32}"
@@ -114,10 +117,6 @@ def is_digest(text: str) -> bool:
     return bool(re.fullmatch(_DIGEST, text))
 
 
-def is_hash(text: str) -> bool:
-    return bool(re.fullmatch(_HASH, text))
-
-
 def users_of(passwd: bytes) -> dict[str, tuple[int, int, str]]:
     """The users in an image's /etc/passwd, the first of each name; lines that aren't such are passed over."""
     found: dict[str, tuple[int, int, str]] = {}
@@ -147,8 +146,8 @@ def _is_id(text: str) -> bool:
 
 def config_of(about: object) -> ImageConfig:
     """The ImageConfig in an image's configuration, an object of JSON; ValueError or TypeError for what it can't be."""
-    found = _object(about)
-    own = _object(found.get("config") or {})
+    found = object_of(about)
+    own = object_of(found.get("config") or {})
     env = []
     for row in _texts(own.get("Env"), 1024):
         name, equals, value = row.partition("=")
@@ -177,8 +176,8 @@ def write_layer(layer: LayerRecord) -> bytes:
 
 def read_layer(data: bytes) -> LayerRecord:
     return _read(data, lambda found: LayerRecord(
-        _whole(found["size"]), _whole(found["names"]), _texts(found["implied"], 1 << 20, path=True),
-        {_text(what, 100): _whole(number) for what, number in _object(found["left_out"]).items()}))
+        whole_of(found["size"], 0, _MOST), whole_of(found["names"], 0, _MOST), _texts(found["implied"], 1 << 20, path=True),
+        {_text(what, 100): whole_of(number, 0, _MOST) for what, number in object_of(found["left_out"]).items()}))
 
 
 def write_image(image: Image) -> bytes:
@@ -187,20 +186,20 @@ def write_image(image: Image) -> bytes:
 
 def read_image(data: bytes) -> Image:
     def make(found: dict[str, Any]) -> Image:
-        config = _object(found["config"])
-        layers = tuple(_text(each, 64, _DIGEST) for each in _list(found["layers"]))
+        config = object_of(found["config"])
+        layers = tuple(_text(each, 64, _DIGEST) for each in list_of(found["layers"]))
         if not 0 < len(layers) <= MOST_LAYERS:
             raise ValueError(f"{len(layers)} layers")
         return Image(
             layers,
             ImageConfig(tuple((_text(name, 1 << 17), _text(value, 1 << 17))
-                              for name, value in map(_list, _list(config["env"]))),
+                              for name, value in map(list_of, list_of(config["env"]))),
                         _text(config["cwd"], 4096, "/.*"), _text(config["user"], 256),
                         _texts(config["entrypoint"], 1024), _texts(config["cmd"], 1024)),
-            {_text(name, 64): (_whole(uid, _MOST_ID), _whole(gid, _MOST_ID), _text(home, 1024, "/.*"))
-             for name, (uid, gid, home) in _object(found["users"]).items()},
-            {_text(name, 64): _whole(gid, _MOST_ID) for name, gid in _object(found["groups"]).items()},
-            _text(found["source"], 4096, path=True), _whole(found["created"]))
+            {_text(name, 64): (whole_of(uid, 0, _MOST_ID), whole_of(gid, 0, _MOST_ID), _text(home, 1024, "/.*"))
+             for name, (uid, gid, home) in object_of(found["users"]).items()},
+            {_text(name, 64): whole_of(gid, 0, _MOST_ID) for name, gid in object_of(found["groups"]).items()},
+            _text(found["source"], 4096, path=True), whole_of(found["created"], 0, _MOST))
     return _read(data, make)
 
 
@@ -208,24 +207,12 @@ def _read(data: bytes, make: Callable[[dict[str, Any]], _Record]) -> _Record:
     try:
         if len(data) > MOST_WRITTEN:
             raise ValueError("it is too long")
-        found = _object(json.loads(data))
+        found = object_of(json.loads(data))
         if "image" not in found and found["format"] != _FORMAT:
             raise ValueError("another version of leeward has written it")
         return make(found)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadRequest(f"not a record of an image ({type(error).__name__}); `leeward image remove` removes it") from None
-
-
-def _object(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError("no object")
-    return value
-
-
-def _list(value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError("no list")
-    return value
 
 
 def _text(value: object, most: int, form: str = "", *, path: bool = False) -> str:
@@ -239,13 +226,7 @@ def _text(value: object, most: int, form: str = "", *, path: bool = False) -> st
 
 
 def _texts(value: object, most: int, *, path: bool = False) -> tuple[str, ...]:
-    found = tuple(_text(each, 1 << 17, path=path) for each in _list(value or []))
+    found = tuple(_text(each, 1 << 17, path=path) for each in list_of(value or []))
     if len(found) > most:
         raise ValueError("too many texts")
     return found
-
-
-def _whole(value: object, most: int = 1 << 60) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise TypeError("no whole number of this size")
-    return value

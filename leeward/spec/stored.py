@@ -123,8 +123,8 @@ def write_named(named: Named) -> bytes:
 def read_named(data: bytes) -> Named:
     """What `write_named` has written; else BadRequest."""
     def make(found: dict[str, Any]) -> Named:
-        least, most = _whole(found["min"], 1, 256), _whole(found["max"], 1, 256)
-        return Named(_text(found["built"], _HASH), tuple(_text(name, _MODULE) for name in _list(found["preload"])),
+        least, most = whole_of(found["min"], 1, 256), whole_of(found["max"], 1, 256)
+        return Named(_text(found["built"], _HASH), tuple(_text(name, _MODULE) for name in list_of(found["preload"])),
                      least, max(least, most))
     return _read(data, make)
 
@@ -139,15 +139,12 @@ def read_manifest(data: bytes) -> Manifest:
     def make(found: dict[str, Any]) -> Manifest:
         if found["format"] != _FORMAT:
             raise ValueError("another version of leeward has written it")
-        major, minor = _list(found["version"])
-        packages = found["packages"]
-        if not isinstance(packages, dict):
-            raise TypeError("packages")
-        return Manifest(_text(found["python"]), (_whole(major, 0, 99), _whole(minor, 0, 99)),
-                        tuple(_text(line) for line in _list(found["requirements"])),
-                        {_text(name): _text(version) for name, version in packages.items()},
-                        _whole(found["size"], 0, 1 << 60), _text(found["content"]),
-                        _whole(found["created"], 0, 1 << 60), _text(found.get("prefix", "")))
+        major, minor = list_of(found["version"])
+        return Manifest(_text(found["python"]), (whole_of(major, 0, 99), whole_of(minor, 0, 99)),
+                        tuple(_text(line) for line in list_of(found["requirements"])),
+                        {_text(name): _text(version) for name, version in object_of(found["packages"]).items()},
+                        whole_of(found["size"], 0, 1 << 60), _text(found["content"]),
+                        whole_of(found["created"], 0, 1 << 60), _text(found.get("prefix", "")))
     return _read(data, make)
 
 
@@ -155,10 +152,7 @@ def _read(data: bytes, make: Callable[[dict[str, Any]], _Stored]) -> _Stored:
     try:
         if len(data) > MOST_WRITTEN:
             raise ValueError("it is too long")
-        found = json.loads(data)
-        if not isinstance(found, dict):
-            raise TypeError("no object")
-        return make(found)
+        return make(object_of(json.loads(data)))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadRequest(f"not a record of an environment: {error}; `leeward env remove` removes it") from None
 
@@ -169,13 +163,22 @@ def _text(value: object, form: str = "") -> str:
     return value
 
 
-def _list(value: object) -> list[Any]:
+# --- values of a record, also of an image's; TypeError for others ------------------
+
+
+def object_of(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.60}")
+    return value
+
+
+def list_of(value: object) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError(f"{value!r:.60}")
     return value
 
 
-def _whole(value: object, least: int, most: int) -> int:
+def whole_of(value: object, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise TypeError(f"{value!r:.60}")
     return value

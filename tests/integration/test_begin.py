@@ -11,7 +11,7 @@ import pytest
 
 from kit.box import MISSING, PATIENCE_S, Box
 from kit.live_daemon import descendants
-from leeward.daemon.loop.reactor import Reactor
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.pool import confinement
 from leeward.daemon.pool.begin import Bootstrap, Patience, Settings, begin
 from leeward.daemon.pool.engine import Engine
@@ -84,7 +84,7 @@ def test_a_filter_that_cant_be_had_ends_the_zygote(monkeypatch: pytest.MonkeyPat
 
     before = set(descendants(os.getpid()))
     monkeypatch.setattr(confinement, "filters", SimpleNamespace(program=fails))
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     engine = Engine(reactor, SETTINGS, Box().log)
     with pytest.raises(LeewardError, match="seccomp: have riscv64"):
         engine.start()
@@ -97,7 +97,7 @@ def test_a_filter_that_cant_be_had_ends_the_zygote(monkeypatch: pytest.MonkeyPat
 def test_an_engine_takes_the_zygote_that_was_begun(bootstrap: Bootstrap) -> None:
     """The same zygote makes the engine's workers, and closing the beginning no longer touches it."""
     process = bootstrap._hatched.process if bootstrap._hatched is not None else None
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     engine = Engine(reactor, SETTINGS, Box().log, bootstrap=bootstrap)
     engine.start()
     bootstrap.close()
@@ -114,7 +114,7 @@ def test_an_engine_takes_the_zygote_that_was_begun(bootstrap: Bootstrap) -> None
 def test_a_start_that_fails_has_closed_and_a_second_close_is_harmless() -> None:
     """Whoever has the engine closes it in any case. What is closed twice in C is an abort, or never ends."""
     before = set(descendants(os.getpid()))
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     engine = Engine(reactor, replace(SETTINGS, patience=Patience(start=0.0)), Silent())
     try:
         with pytest.raises(LeewardError, match="no worker was ready within 0 s"):

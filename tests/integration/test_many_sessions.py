@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from kit.box import Box
+from kit.reference_reactor import ReferenceReactor
 from kit.sessions import Wire
 from leeward.daemon.loop.native import NativeReactor
-from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.pool import workforce
 
 SIZE, ROOM = 2, 3
@@ -18,7 +18,7 @@ SIZE, ROOM = 2, 3
 
 @pytest.fixture(params=["reference", "native"])
 def box(request: pytest.FixtureRequest) -> Iterator[Box]:
-    reactor = NativeReactor("auto", fast_path=True) if "native" == request.param else Reactor()
+    reactor = NativeReactor("auto", fast_path=True) if "native" == request.param else ReferenceReactor()
     made = Box(pool_size=SIZE, spares=0, max_sessions=-1, reactor=reactor)
     made.engine.room = ROOM
     with made:

@@ -32,6 +32,7 @@ from weakref import WeakSet
 from kit import features, loosened, points
 from kit.drivers import UnlimitedDriver
 from kit.locks import LOCKS
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.pool.begin import Patience, Settings
 from leeward.daemon.pool.engine import Engine
@@ -168,7 +169,7 @@ class Box:
     def __init__(self, locks: Iterable[str] | None = None, lacks: Iterable[str] = (), *,
                  driver: Driver | None = None, reactor: Reactor | None = None, **settings: Any) -> None:
         self.log = Journal()
-        self.reactor = reactor or Reactor()
+        self.reactor = reactor or ReferenceReactor()
         settings = {"pool_size": 1, "allow_degraded": MISSING, "patience": patience(), **settings}
         self.engine = Engine(self.reactor, Settings(**settings), self.log)
         self.made_of = Run(None if locks is None else frozenset(locks), frozenset(lacks))

@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import Any, cast
 
 from kit.no_pool import NoPool
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.config import Config
 from leeward.daemon.loop.fast_path import ReplyAddress
-from leeward.daemon.loop.reactor import READ, Reactor
+from leeward.daemon.loop.reactor import READ
 from leeward.daemon.pool.pool import Ticket
 from leeward.daemon.run.report import Report
 from leeward.daemon.serving.listener import Listener
@@ -81,7 +82,7 @@ class FakeDaemon(NoPool):
     status: Mapping[str, Any] = {"workers": {"total": 4}, "uptime": 1.5}  # nobody changes it
 
     def _serve(self) -> None:
-        reactor = Reactor()
+        reactor = ReferenceReactor()
         listener = Listener(self.path, own_folder=False)
         server = Server(reactor, cast("Any", self), self._config, status=lambda: self.status,
                         shut_down=lambda now: reactor.stop(), users=ServedUsers(os.geteuid()))

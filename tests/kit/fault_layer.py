@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kit import reactors
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.loop.barrier import name_of, owner_of
 from leeward.daemon.loop.native import NativeReactor
 from leeward.daemon.loop.reactor import Reactor
@@ -96,7 +97,7 @@ class Layer:
     def reactor(self, which: str) -> Reactor:
         """Return one of reactors.ALL, with this layer in it."""
         if reactors.REFERENCE == which:
-            reference: Reactor = _layered(Reactor, self)()
+            reference: Reactor = _layered(ReferenceReactor, self)()
             return reference
         made: NativeReactor = _layered(NativeReactor, self)({reactors.EPOLL: "socket", reactors.URING: "uring"}[which])
         fast_path: Any = made.fast_path

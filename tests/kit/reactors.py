@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.loop.native import NativeReactor
 from leeward.daemon.loop.reactor import Reactor
 
@@ -17,7 +18,7 @@ ALL = (REFERENCE, *WAYS)
 
 def reactor(name: str) -> Reactor:
     """Return the reactor of this name."""
-    return Reactor() if REFERENCE == name else native(name)
+    return ReferenceReactor() if REFERENCE == name else native(name)
 
 
 def native(name: str) -> NativeReactor:

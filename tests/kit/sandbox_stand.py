@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from kit.no_pool import NoPool
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.config import Config
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.pool.sessions import Seat
@@ -386,7 +387,7 @@ class Stand:
     """
 
     def __init__(self, **config: Any) -> None:
-        self.reactor = Reactor()
+        self.reactor = ReferenceReactor()
         self.pool = HostPool(self.reactor)
         self._folder = tempfile.TemporaryDirectory(prefix="leeward-stand-")
         os.chmod(self._folder.name, 0o700)

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from kit.reference_reactor import ReferenceReactor
 from leeward._native import loop as shim
 from leeward.daemon.loop.native import NativeReactor
-from leeward.daemon.loop.reactor import Reactor
 
 from .fast_path import FastPath
 from .kernel import ERR, HUP, IN, OUT, Kernel
@@ -410,7 +410,7 @@ class Epoll:
         return
 
 
-class ReferenceReactor(Reactor):
+class VirtualReactor(ReferenceReactor):
     """The one in Python."""
 
     def __init__(self, kernel: Kernel) -> None:

@@ -37,7 +37,7 @@ from .host import FAULTS, Group, Host, some_faults
 from .install import installed
 from .invariants import Wrong
 from .kernel import IN, Endpoint, File, Kernel
-from .loop import ReferenceReactor, ShimReactor
+from .loop import ShimReactor, VirtualReactor
 from .operations import CLIENTS, OWNER, USERS, Operation, Setting, operations, setting
 from .processes import Keeper
 from .sandboxes import open_place
@@ -98,7 +98,7 @@ class World:
     def build(self) -> None:
         """The daemon; inside `installed`."""
         what, kernel = self.setting, self.kernel
-        self.reactor = (ReferenceReactor(kernel) if what.reactor == "reference"
+        self.reactor = (VirtualReactor(kernel) if what.reactor == "reference"
                         else ShimReactor(kernel, ring=what.reactor == "ring", fast_path=what.fast_path))
         # No exception ends here: each is a find.
         self.reactor.barrier.caught = self.reactor.barrier.note = raised  # type: ignore[method-assign]  # of this one

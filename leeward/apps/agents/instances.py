@@ -24,7 +24,7 @@ from typing import Any
 from leeward.apps.agents.errors import printable
 from leeward.apps.agents.instance_names import is_instance_name
 from leeward.apps.agents.state_files import own_folder, read_state, write_at_once
-from leeward.base.closing import OwnedFd, on_failure
+from leeward.base.closing import Closing, OwnedFd, on_failure
 from leeward.base.dataclass import dataclass, names
 from leeward.errors import BadRequest, Busy, LeewardError
 
@@ -59,7 +59,7 @@ class Instance:
     folder: str = ""  # `identity_of` the project's folder: another one may get its path; "" if unknown
 
 
-class HeldInstance:
+class HeldInstance(Closing):
     """An instance whose lock this process holds; a context, which releases the lock and leaves the file."""
 
     def __init__(self, folder: str, lock: int, instance: Instance) -> None:
@@ -89,12 +89,6 @@ class HeldInstance:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-    def __enter__(self) -> HeldInstance:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class InstanceRegistry:

@@ -22,7 +22,7 @@ from leeward.apps.agents.project_tree import check_text
 from leeward.apps.agents.settings import AgentSettings, LibraryFolder
 from leeward.apps.agents.settings_paths import cache_home, config_home, state_home
 from leeward.apps.agents.written import home_path, open_beside, open_real, real_beside, writable_by_agents
-from leeward.base.closing import on_failure
+from leeward.base.closing import Closing, on_failure
 from leeward.base.dataclass import dataclass, field, replace
 from leeward.client.mounts import Mount
 from leeward.errors import RequestRejected
@@ -268,7 +268,7 @@ def _policy(definition: AgentDefinition, settings: AgentSettings,
     return hosts, {"allow": list(hosts), **asked, "ports": ports, "limits": _LIMITS}
 
 
-class OpenedMounts:
+class OpenedMounts(Closing):
     """
     The mounts of *request* in order, each with a descriptor as its source. State folders are made unless they exist.
 
@@ -296,9 +296,3 @@ class OpenedMounts:
         """Close the descriptors: the sandbox was opened. May be called repeatedly."""
         while self._opened:
             os.close(self._opened.pop())
-
-    def __enter__(self) -> OpenedMounts:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

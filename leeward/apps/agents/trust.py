@@ -47,12 +47,6 @@ class TrustStore:
         record = {"project": os.fsdecode(project), "grants": digest(project, grants, owner)}
         write_at_once(self._folder, _file(project), json.dumps(record).encode())
 
-    def forget(self, project: bytes) -> None:
-        try:
-            os.unlink(os.path.join(self._folder, _file(project)))
-        except FileNotFoundError:
-            pass
-
 
 def digest(project: bytes, grants: Sequence[Grant], owner: int | None = None) -> str:
     """A hash over these grants, in order, the path, and the owner unless it is this user: others make folders in /tmp."""

@@ -30,6 +30,7 @@ from leeward.apps.fleet.failure import OPEN, AttemptEnd, Attempts, Then, ending_
 from leeward.apps.fleet.many import Job, Many
 from leeward.apps.fleet.node_client import NodeClient
 from leeward.apps.fleet.placement import DEPTH, Demand, Node, NodePlacement, NodeState, NoNode
+from leeward.base.closing import AsyncClosing
 from leeward.client.options import Options, SessionOptions, check_names, requirements_of
 from leeward.client.retry import BUSY_S
 from leeward.client.sandbox_calls import OpenOptions
@@ -107,7 +108,7 @@ class OpenOnNode:
                            may_have_run=may_have_run)
 
 
-class AsyncFleet:
+class AsyncFleet(AsyncClosing):
     """
     Runs code in the sandboxes of several daemons.
 
@@ -434,12 +435,6 @@ class AsyncFleet:
         await asyncio.gather(*tasks, return_exceptions=True)
         for member in self._members.values():
             await member.client.close()
-
-    async def __aenter__(self) -> AsyncFleet:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     # --- placing ----------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from leeward.apps.fleet.aio_fleet import DRAIN_S, AsyncFleet
 from leeward.apps.fleet.aio_open import NO_FOLDERS, AsyncFleetSession, Connections
 from leeward.apps.fleet.many import Job
 from leeward.apps.fleet.moving import moved_state
-from leeward.base.closing import on_failure
+from leeward.base.closing import Closing, on_failure
 from leeward.client import sandbox_calls
 from leeward.client.options import Options, SessionOptions, TurnOptions, arrivals_of, arrived, awaited_by
 from leeward.client.sandbox import Sandbox
@@ -84,7 +84,7 @@ async def _cancel_others() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-class Fleet:
+class Fleet(Closing):
     """
     Runs code in the sandboxes of several daemons.
 
@@ -192,12 +192,6 @@ class Fleet:
         if not self._loop.closed:
             self._loop.run(self._fleet.close())
             self._loop.close()
-
-    def __enter__(self) -> Fleet:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 async def _next(answers: AsyncGenerator[T, None]) -> T:

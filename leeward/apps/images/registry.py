@@ -73,9 +73,9 @@ def reference(text: str) -> Reference:
     return found
 
 
-def logins(environ: Mapping[str, str]) -> dict[str, Any]:
+def logins() -> dict[str, Any]:
     """The content of the file that `docker login` writes; {} if there is none; BadRequest if it can't be read."""
-    folder = environ.get("DOCKER_CONFIG") or os.path.join(environ.get("HOME", "/"), ".docker")
+    folder = os.environ.get("DOCKER_CONFIG") or os.path.join(os.environ.get("HOME", "/"), ".docker")
     path = os.path.join(folder, "config.json")
     try:
         with open(path, "rb") as file:
@@ -105,7 +105,7 @@ def _login(found: Mapping[str, Any], host: str) -> str:
 
 
 @contextlib.contextmanager
-def pull(ref: Reference, mirror: str = "", environ: Mapping[str, str] = os.environ) -> Iterator[FoundImage]:
+def pull(ref: Reference, mirror: str = "") -> Iterator[FoundImage]:
     """
     The image *ref*, within the context, whose layers are read from its registry, or from the *mirror*, a URL.
 
@@ -121,7 +121,7 @@ def pull(ref: Reference, mirror: str = "", environ: Mapping[str, str] = os.envir
                           cure=f"pip install 'leeward[images]', or {_ELSE}") from None
     base = _base(mirror, ref)
     with httpx2.Client(timeout=httpx2.Timeout(_READ_S, connect=_CONNECT_S)) as client:
-        blobs = _RegistryBlobs(client, base, ref, _login(logins(environ), urlsplit(base).netloc))
+        blobs = _RegistryBlobs(client, base, ref, _login(logins(), urlsplit(base).netloc))
         yield of_manifest(blobs, {"digest": blobs.top()}, str)
 
 

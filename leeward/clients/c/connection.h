@@ -24,13 +24,7 @@
 /* Descriptors of one read, and in the queue, at most. */
 #define LW_MAX_DESCRIPTORS 16
 
-/* Requests of at least so many bytes go through the arena; leeward/client/slots.py has the same bound, a test compares. */
-#define LW_LARGE ((size_t)1 << 20)
-/* Bounds of the arena that is accepted from a daemon. */
-#define LW_MAX_SLOTS 64
-#define LW_MAX_SLOT ((int64_t)1 << 30)
-
-/* The memory file for large requests that the daemon gave to a connection. */
+/* The memory file for large requests, of at least LW_LARGE bytes, that the daemon gave to a connection. */
 struct lw_arena {
 	int fd; /* -1: none */
 	size_t count, size;

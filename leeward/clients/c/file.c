@@ -12,10 +12,7 @@
 /* Seconds for a call that may take long: a folder with its content, a file moved to another file system. */
 #define LONG_S 300
 
-/* As leeward/wire/file_requests.py and file_answers.py have them; a test compares. */
-#define MAX_PATTERN 4096
-#define MAX_EDIT ((size_t)1 << 20)
-#define MAX_ROWS 4000
+/* Matches of a search, if the caller names no limit. */
 #define MOST_MATCHES 1000
 
 /* --- one call ------------------------------------------------------------------ */
@@ -319,8 +316,8 @@ int leeward_file_copy(leeward_sandbox *sandbox, const char *path, const char *to
 
 static int check_pattern(const char *what, const char *pattern, size_t least)
 {
-	if (!pattern || strlen(pattern) < least || strlen(pattern) > MAX_PATTERN)
-		return lw_fail(LEEWARD_INVALID, "%s: NULL, empty, or longer than %d bytes", what, MAX_PATTERN);
+	if (!pattern || strlen(pattern) < least || strlen(pattern) > LW_MAX_PATTERN)
+		return lw_fail(LEEWARD_INVALID, "%s: NULL, empty, or longer than %d bytes", what, LW_MAX_PATTERN);
 	return LEEWARD_OK;
 }
 
@@ -334,9 +331,9 @@ leeward_names *leeward_file_glob(leeward_sandbox *sandbox, const char *path, con
 
 	if (lw_sandbox_check(sandbox) || check_pattern("pattern", pattern, 1) ||
 	    call(sandbox, path, LW_REQUEST(file_glob, ON(sandbox, path), .timeout = LONG_S, .pattern = lw_bytes_of(pattern),
-					   .most = most && most < MAX_ROWS ? most : MAX_ROWS), &answer))
+					   .most = most && most < LW_MAX_ROWS ? most : LW_MAX_ROWS), &answer))
 		return NULL;
-	failed = LW_READ(&answer.reply.ok, file_glob, &found) && found.names.entries <= MAX_ROWS
+	failed = LW_READ(&answer.reply.ok, file_glob, &found) && found.names.entries <= LW_MAX_ROWS
 			 ? lw_rows_add(&rows, &found.names, lw_name_make) : -EBADMSG;
 	names = lw_list(&rows, sizeof *names, lw_answered(sandbox->handle, &answer, failed, MALFORMED));
 	if (names)
@@ -363,9 +360,9 @@ leeward_matches *leeward_file_grep(leeward_sandbox *sandbox, const char *path, c
 	if (call(sandbox, path, LW_REQUEST(file_grep, ON(sandbox, path), .timeout = LONG_S, .pattern = lw_bytes_of(pattern),
 					   .include = lw_bytes_of(include), .literal = flags & LEEWARD_GREP_LITERAL,
 					   .ignore_case = flags & LEEWARD_GREP_IGNORE_CASE,
-					   .most = !most ? MOST_MATCHES : most < MAX_ROWS ? most : MAX_ROWS), &answer))
+					   .most = !most ? MOST_MATCHES : most < LW_MAX_ROWS ? most : LW_MAX_ROWS), &answer))
 		return NULL;
-	failed = LW_READ(&answer.reply.ok, file_grep, &found) && found.rows.entries <= MAX_ROWS
+	failed = LW_READ(&answer.reply.ok, file_grep, &found) && found.rows.entries <= LW_MAX_ROWS
 			 ? lw_rows_add(&rows, &found.rows, lw_match_make) : -EBADMSG;
 	matches = lw_list(&rows, sizeof *matches, lw_answered(sandbox->handle, &answer, failed, MALFORMED));
 	if (matches)
@@ -380,9 +377,9 @@ int64_t leeward_file_edit(leeward_sandbox *sandbox, const char *path, const void
 	struct lw_answer answer;
 	int failed;
 
-	if (!before || !before_length || before_length > MAX_EDIT)
+	if (!before || !before_length || before_length > LW_MAX_EDIT)
 		return lw_fail(LEEWARD_INVALID, "before: NULL, empty, or more than 1 MiB");
-	if ((after_length && !after) || after_length > MAX_EDIT)
+	if ((after_length && !after) || after_length > LW_MAX_EDIT)
 		return lw_fail(LEEWARD_INVALID, "after: NULL, and a length above 0, or more than 1 MiB");
 	failed = call(sandbox, path, LW_REQUEST(file_edit, ON(sandbox, path), .old = {before, before_length},
 						.new = {after, after_length}), &answer);

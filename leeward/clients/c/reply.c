@@ -20,25 +20,6 @@ struct result {
 	leeward_form *forms;
 };
 
-static const char *const OUTCOMES[] = {
-	[LEEWARD_FINISHED] = "finished", [LEEWARD_RAISED] = "raised", [LEEWARD_SIGNALLED] = "signalled",
-	[LEEWARD_TIMED_OUT] = "timed_out", [LEEWARD_OUT_OF_MEMORY] = "out_of_memory",
-	[LEEWARD_OUTPUT_LIMIT] = "output_limit", [LEEWARD_INTERNAL] = "internal",
-};
-
-static const char *const LIMITS[] = {
-	[LEEWARD_LIMIT_MEMORY] = "memory", [LEEWARD_LIMIT_PROCESSES] = "processes", [LEEWARD_LIMIT_FILES] = "files",
-	[LEEWARD_LIMIT_OUTPUT] = "output", [LEEWARD_LIMIT_TIME] = "time",
-	[LEEWARD_LIMIT_CPU] = "cpu", [LEEWARD_LIMIT_DESCRIPTORS] = "descriptors",
-};
-
-static const char *const LEFT_OUT[] = {
-	"", "no_match", "hidden", "folder", "link", "special", "unreadable", "name", "too_large", "too_many", "ended", "more",
-};
-
-/* Entries of `left_out`, at most. */
-#define MAX_LEFT_OUT 1024
-
 /* The index of *word* in a table, whose entry 0 is unused; 0 if the word isn't there. */
 static int32_t place_of(const struct lw_value *word, const char *const *table, size_t count)
 {
@@ -223,14 +204,14 @@ static const char *read_left_out(const struct lw_execute_answer *answer, struct 
 	static const char WRONG[] = "a result: left_out holds something else than names and reasons";
 	struct lw_value list = answer->left_out, pair, parts[2];
 
-	if (list.entries > MAX_LEFT_OUT)
+	if (list.entries > LW_MAX_LEFT_OUT)
 		return WRONG;
 	if (list.entries && !(result->left_out = calloc(list.entries, sizeof *result->left_out)))
 		return NULL;
 	for (uint32_t i = 0; i < list.entries; i++) {
 		lw_row_next(&list, &pair);
 		if (!lw_parts_read(&pair, parts, 2) || parts[0].type != LW_TEXT || parts[1].type != LW_TEXT ||
-		    !place_of(&parts[1], LEFT_OUT, LW_COUNT(LEFT_OUT)))
+		    !place_of(&parts[1], lw_reasons, LW_COUNT(lw_reasons)))
 			return WRONG;
 		result->left_out[i] = (leeward_left_out){(const char *)parts[0].data, (const char *)parts[1].data};
 	}
@@ -308,8 +289,8 @@ static const char *read_fields(const struct lw_reply *reply, const struct lw_exe
 	const struct lw_value outcome = {.type = LW_TEXT, .data = answer->outcome.data,
 					 .length = (uint32_t)answer->outcome.length};
 
-	shown->outcome = place_of(&outcome, OUTCOMES, LW_COUNT(OUTCOMES));
-	shown->limit = place_of(&answer->limit, LIMITS, LW_COUNT(LIMITS));
+	shown->outcome = place_of(&outcome, lw_outcomes, LW_COUNT(lw_outcomes));
+	shown->limit = place_of(&answer->limit, lw_limits, LW_COUNT(lw_limits));
 	if (!shown->outcome || (!shown->limit && answer->limit.type != LW_NIL))
 		return "a result: outcome or limit is unknown";
 	if (answer->exit_code > 255)
@@ -334,31 +315,17 @@ static const char *read_fields(const struct lw_reply *reply, const struct lw_exe
 	return read_error(&answer->error, shown);
 }
 
-/* The MIME types of displayed forms, and whether they are text. leeward/wire/bundles.py has the same table and bounds. */
-static const struct {
-	const char *type;
-	bool is_text;
-} FORMS[] = {
-	{"text/plain", true}, {"text/html", true}, {"text/markdown", true}, {"text/latex", true}, {"image/svg+xml", true},
-	{"image/png", false}, {"image/jpeg", false}, {"application/pdf", false}, {"application/json", true},
-};
-
-#define MAX_SHOWN 64
-#define MAX_FORM ((size_t)4 << 20)
-#define MAX_FORMS ((size_t)6 << 20)
-#define MAX_PLAIN ((size_t)64 << 10)
-
 /* Read one form. *left*: bytes that all further forms may have. False if it is malformed. */
 static bool read_form(const struct lw_value *type, const struct lw_value *content, size_t *left, leeward_form *ret_form)
 {
-	for (size_t i = 0; i < LW_COUNT(FORMS); i++) {
-		if (!lw_is(type, FORMS[i].type))
+	for (size_t i = 0; i < LW_COUNT(lw_forms); i++) {
+		if (!lw_is(type, lw_forms[i].type))
 			continue;
-		if (content->type != (FORMS[i].is_text ? LW_TEXT : LW_BINARY) || content->length > MAX_FORM ||
-		    content->length > *left || (!i && lw_utf8_length(content->data, content->length) > MAX_PLAIN))
+		if (content->type != (lw_forms[i].is_text ? LW_TEXT : LW_BINARY) || content->length > LW_MAX_FORM ||
+		    content->length > *left || (!i && lw_utf8_length(content->data, content->length) > LW_MAX_PLAIN))
 			return false;
 		*left -= content->length;
-		*ret_form = (leeward_form){FORMS[i].type, content->data, content->length};
+		*ret_form = (leeward_form){lw_forms[i].type, content->data, content->length};
 		return true;
 	}
 	return false;
@@ -369,12 +336,12 @@ static const char *read_shown(const struct lw_execute_answer *answer, struct res
 {
 	static const char WRONG[] = "a result: what it shows is something else";
 	struct lw_value things = answer->results, list = things, thing, type, content;
-	size_t count = 0, left = MAX_FORMS;
+	size_t count = 0, left = LW_MAX_FORMS;
 
-	if (answer->value.data && lw_utf8_length(answer->value.data, answer->value.length) > MAX_PLAIN)
+	if (answer->value.data && lw_utf8_length(answer->value.data, answer->value.length) > LW_MAX_PLAIN)
 		return WRONG;
 	result->shown.value = answer->value.data;
-	if (list.entries > MAX_SHOWN)
+	if (list.entries > LW_MAX_SHOWN)
 		return WRONG;
 	for (uint32_t i = 0; i < things.entries; i++) {
 		lw_row_next(&list, &thing);

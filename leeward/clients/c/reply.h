@@ -14,10 +14,6 @@
 #include "operations.h"
 #include "wire.h"
 
-/* Memory files with one reply, and bytes of one. */
-#define LW_MAX_ARENAS 4
-#define LW_MAX_ARENA ((int64_t)1 << 40)
-
 /* One answer: the map `ok`, or a refusal's kind and message. All texts point into the payload. */
 struct lw_reply {
 	int64_t id; /* 0: about the connection */

@@ -323,7 +323,7 @@ int lw_request_write(struct lw_buffer *buffer, int64_t id, const struct lw_reque
 		return lw_fail_no_memory();
 	if (buffer->length > buffer->limit)
 		return lw_fail(LEEWARD_REJECTED,
-			       "%s can't be sent: a message of %zu bytes is above the %u that a frame may have", request->op,
+			       "%s can't be sent: a message of %zu bytes is above the %d that a frame may have", request->op,
 			       buffer->length - LW_HEADER, LW_MAX_REQUEST);
 	lw_put_header(buffer->data, buffer->length - LW_HEADER);
 	return LEEWARD_OK;

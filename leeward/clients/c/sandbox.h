@@ -55,9 +55,6 @@ int lw_check_one(const leeward_sandbox *sandbox, const char *what, int64_t numbe
 /* mount.c: folders of the host for a sandbox. This process opens them, with its own rights, and sends them to a dock of the
  * daemon's opener; it has a descriptor for each until the sandbox is open or refused. */
 
-/* Folders of one sandbox, at most; as leeward/spec/folders.py has it, a test compares. */
-#define LW_MAX_MOUNTS 16
-
 struct lw_folder {
 	int fd;
 	const leeward_mount *mount;

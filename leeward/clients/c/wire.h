@@ -11,15 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* As leeward/wire/frames.py has them; a test compares. */
-#define LW_VERSION 1
-#define LW_HEADER 4
-#define LW_MAX_REQUEST (80u << 20)
-#define LW_MAX_REPLY (16u << 20)
-#define LW_MAX_DEPTH 32
-#define LW_MAX_ENTRIES 4096
-#define LW_MAX_VALUES 32768
-#define LW_MAX_KEY 4096
+#include "bounds.h"
 
 enum lw_type {
 	LW_NIL,

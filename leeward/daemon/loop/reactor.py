@@ -1,9 +1,9 @@
 """
 The daemon's event loop: descriptors and deadlines, and connections as streams of bytes; one thread, no more.
 
-The product uses the loop of native.py, which takes timers and turns from here and does everything else in the shim. The
-loop of this module, in Python over epoll, is the reference for tests: the same tests run on both. It is ours because
-one round trip by asyncio's streams costs 46 us, by epoll 15; docs/decisions/ has the figures.
+What is here is what doesn't depend on how the kernel is asked: timers, turns, and callbacks that fail. native.py asks it by
+the shim; tests have a reference over epoll, and run on both. It is ours because one round trip by asyncio's streams costs
+46 us, by epoll 15; docs/decisions/ has the figures.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import os
 import select
 import socket
 import time
-from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from leeward.base.dataclass import dataclass
 from leeward.base.protocols import Protocol
-from leeward.daemon.loop import closing
 from leeward.daemon.loop.barrier import Barrier, nothing
 from leeward.daemon.loop.closing import Closer
 
@@ -35,9 +33,6 @@ if TYPE_CHECKING:
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
-
-#: Bytes of one read; malloc allocates so many without mmap(2).
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,76 +87,6 @@ class Stream(Protocol):
         """End the stream: the receiver is called no more, except its `sent`. The caller then has to close the socket."""
 
 
-class ReferenceStream:
-    """A stream that waits until its socket is ready, and then makes a system call."""
-
-    costs = "connection"
-
-    def __init__(self, reactor: Reactor, sock: socket.socket, receiver: Connection) -> None:
-        self._reactor, self._sock, self._receiver = reactor, sock, receiver
-        self.fd, self.broken = sock.fileno(), receiver.broken
-        self._reading, self._waits, self._open = True, False, True
-        self._events = READ
-        self._guarded = closing.guarded(sock)
-        reactor.watch(self.fd, self._events, self._ready)
-
-    def read(self, on: bool) -> None:
-        self._reading = on
-        self._watch()
-
-    def allow_fast_path(self, on: bool) -> None:
-        return  # there is no fast path here
-
-    def send(self, data: memoryview, fds: Sequence[int] = ()) -> int | None:
-        try:
-            if fds:
-                return self._sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))])
-            return self._sock.send(data)
-        except BlockingIOError:
-            self._waits = True
-            self._watch()
-            raise
-
-    @property
-    def backlog(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        self._open = False
-        self._reactor.forget(self.fd)
-
-    def _watch(self) -> None:
-        events = (READ if self._reading else 0) | (WRITE if self._waits else 0)
-        if events != self._events:
-            self._events = events
-            self._reactor.change(self.fd, events)
-
-    def _ready(self, events: int) -> None:
-        if events & WRITE and self._waits:
-            self._waits = False
-            self._watch()
-            self._receiver.room()
-        if not self._open:
-            return
-        if events & READ and self._reading:
-            self._receive()
-        elif events & ~(READ | WRITE):
-            self._receiver.failed(errno.EPIPE)
-
-    def _receive(self) -> None:
-        try:
-            data = closing.receive(self._sock, _CHUNK) if self._guarded else self._sock.recv(_CHUNK)
-        except closing.DescriptorsPassed:
-            self._receiver.failed(errno.EPERM)
-            return
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._receiver.failed(error.errno or 0)
-            return
-        self._receiver.received(data)
-
-
 def reason(error: int) -> str:
     """The text for an errno that `failed` was called with."""
     if error == errno.EPERM:
@@ -176,8 +101,6 @@ GONE = select.EPOLLHUP | select.EPOLLERR
 Callback = Callable[[int], None]
 
 _NOBODY = (None, 0, 0)
-#: Connections accepted in a row, each of which is served or refused before the next.
-_TURN_ACCEPTS = 64
 
 #: A descriptor stays ready until it is read. If its callback fails _FAILURES times within _WITHIN_S seconds, the
 #: descriptor isn't watched for a while: for the first pause, doubled each time up to the second one, in seconds.
@@ -235,30 +158,6 @@ class _Failing:
         self.count, self.pause, self.paused = 0, _PAUSE_S, False
 
 
-class _Door:
-    """A listening socket, and the callback for its connections."""
-
-    def __init__(self, reactor: Reactor, listener: socket.socket, met: Callable[[socket.socket], None],
-                 failed: Callable[[OSError], None]) -> None:
-        self._reactor, self._listener, self._met, self._failed = reactor, listener, met, failed
-
-    def ready(self, _events: int) -> None:
-        for _ in range(_TURN_ACCEPTS):
-            if not self._reactor.watches(self._listener.fileno()):
-                return
-            try:
-                sock, _address = self._listener.accept()
-            except BlockingIOError:
-                return
-            except ConnectionAbortedError:
-                continue
-            except OSError as error:
-                self._reactor.forget(self._listener.fileno())
-                self._reactor.barrier.call(self._failed, error)
-                return
-            self._reactor._meet(self._met, sock)
-
-
 class Reactor:
     """
     Calls back when a descriptor is ready or a time has come. Descriptors stay the caller's: `forget` one before closing
@@ -287,14 +186,13 @@ class Reactor:
         self.refused = ""
         self.left_ring: Callable[[str], None] = nothing
         self.rouse: Callable[[], None] | None = None
-        self._waits_until = 0.0
         self.closer = Closer()
         self._open()
 
     @property
     def transport(self) -> str:
         """The transport of clients' bytes: "socket" or "uring"."""
-        return "socket"
+        raise NotImplementedError
 
     def watch(self, fd: int, events: int, callback: Callback) -> None:
         """Call *callback(events)* whenever *fd* is ready; level-triggered."""
@@ -320,7 +218,7 @@ class Reactor:
     def accept(self, listener: socket.socket, met: Callable[[socket.socket], None],
                failed: Callable[[OSError], None]) -> None:
         """Call *met* with each new connection, until *failed* is called or the listener is forgotten."""
-        self.watch(listener.fileno(), READ, _Door(self, listener, met, failed).ready)
+        raise NotImplementedError
 
     def _meet(self, met: Callable[[socket.socket], None], sock: socket.socket) -> None:
         try:
@@ -332,7 +230,7 @@ class Reactor:
 
     def stream(self, sock: socket.socket, receiver: Connection) -> Stream:
         """Pass the bytes of *sock*, non-blocking and the caller's, to *receiver*."""
-        return ReferenceStream(self, sock, receiver)
+        raise NotImplementedError
 
     def at(self, when: float, call: Callable[[], None]) -> Timer:
         timer = Timer(when, call, self._cancelled)
@@ -348,7 +246,7 @@ class Reactor:
 
     def pulse(self) -> tuple[int, float]:
         """For any thread: the number of past waits, and when the present one ends by `now`; 0.0 while callbacks run."""
-        return self.turns, self._waits_until
+        raise NotImplementedError
 
     def stop(self) -> None:
         self.stopped = True
@@ -451,32 +349,27 @@ class Reactor:
             heapq.heappop(timers)
             cancelled.count -= 1
 
-    def close(self) -> None:
-        """Close the reactor's own descriptors; watched descriptors stay open."""
-        self._epoll.close()
-
-    # --- system calls, which native.py replaces ---------------------------------
+    # --- the way to the kernel --------------------------------------------------
 
     def _open(self) -> None:
-        self._epoll = select.epoll()
+        raise NotImplementedError
 
     def _register(self, fd: int, events: int) -> None:
-        self._epoll.register(fd, events)
+        raise NotImplementedError
 
     def _modify(self, fd: int, events: int) -> None:
-        self._epoll.modify(fd, events)
+        raise NotImplementedError
 
     def _unregister(self, fd: int) -> None:
-        self._epoll.unregister(fd)
+        raise NotImplementedError
 
     def _serve(self, patience: float) -> None:
         """Wait, at most *patience* seconds or without end if negative, and serve the ready descriptors."""
-        self._waits_until = math.inf if patience < 0 else self.now() + patience
-        ready = self._epoll.poll(patience)
-        self.turns += 1
-        self._waits_until = 0.0
-        for fd, events in ready:
-            self._call(fd, events)
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the reactor's own descriptors; watched descriptors stay open."""
+        raise NotImplementedError
 
 
 class Repeating:

@@ -151,12 +151,8 @@ class Snapshots:
     def _gone(self, number: int) -> None:
         del self._files[number]
 
-    def bytes_of(self, user: int) -> int:
-        """The bytes that *user* has, with the memory of each zygote that a snapshot of his keeps."""
-        return self._bytes()[user]
-
     def _bytes(self) -> Counter[int]:
-        """The same, by user."""
+        """The bytes that each user has, with the memory of each zygote that a snapshot of his keeps."""
         found = Counter[int]()
         for owner, size in self._files.values():
             found[owner] += size

@@ -115,10 +115,6 @@ class EventBook:
 
     # --- reading --------------------------------------------------------------------
 
-    @property
-    def users(self) -> list[int]:
-        return list(self._books)
-
     def after(self, user: int, number: int) -> dict[str, Any]:
         book = self._books.get(user)
         if book is None:

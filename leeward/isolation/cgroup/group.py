@@ -10,6 +10,7 @@ import signal
 import stat
 from collections.abc import Callable
 
+from leeward.base.closing import Closing
 from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup import reserve
 
@@ -52,7 +53,7 @@ class Refusing:
             raise KernelRefusal(self._call, self._arguments, error.errno or 0) from error
 
 
-class Group:
+class Group(Closing):
     """A group that this process made, or the group that it is in. Holds a descriptor of the folder until `let_go`."""
 
     __slots__ = ("_parent", "fd", "name", "path")
@@ -60,12 +61,6 @@ class Group:
     def __init__(self, path: str, fd: int, parent: Group | None = None) -> None:
         self.path, self.fd, self._parent = path, fd, parent
         self.name = os.path.basename(path)
-
-    def __enter__(self) -> Group:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
     @classmethod
     def at(cls, path: str) -> Group:

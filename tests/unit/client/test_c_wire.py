@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from typing import Any
 
 import msgpack
@@ -11,12 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kit.c_client import CLIENT, Options, options_of
-from leeward.client import slots
+from kit.c_client import Options, options_of
 from leeward.client.options import execute_fields
 from leeward.errors import PeerError, quoted
-from leeward.spec import folders
-from leeward.wire import file_answers, file_requests, frames, job_frames, replies
+from leeward.wire import frames, job_frames
 from leeward.wire.frames import HEADER, decode, encode
 from leeward_cli.messages import escape
 
@@ -198,36 +195,3 @@ def test_a_request_above_the_limit_is_counted_and_not_kept(c_inside: ctypes.CDLL
     assert (f"execute can't be sent: a message of {size} bytes is above the {frames.MAX_REQUEST} that a frame may have"
             == c_inside.leeward_last_error().decode())
     assert buffer.capacity < 1 << 20
-
-
-def test_the_bounds_are_those_of_python() -> None:
-    """wire.h and reply.h, by name."""
-    defined = {}
-    for header in ("wire.h", "reply.h"):
-        for name, value in re.findall(r"^#define LW_(\w+) (.+)$", (CLIENT / header).read_text(), re.MULTILINE):
-            plain = re.sub(r"\(int64_t\)|(?<=\d)u", "", value)
-            defined[name] = eval(plain, {"__builtins__": {}})  # arithmetic of our own header
-
-    for module in (frames, replies):
-        for name in ("VERSION", "HEADER", "MAX_REQUEST", "MAX_REPLY", "MAX_DEPTH", "MAX_ENTRIES", "MAX_VALUES",
-                     "MAX_KEY", "MAX_ARENAS", "MAX_ARENA"):
-            if hasattr(module, name):
-                assert getattr(module, name) == defined.pop(name, None), name
-    assert {} == defined
-    connection = (CLIENT / "connection.h").read_text()
-    assert "#define LW_LARGE ((size_t)1 << 20)\n" in connection
-    assert slots.LARGE == 1 << 20
-    assert f"#define LW_MAX_SLOTS {slots.MOST_SLOTS}\n" in connection
-    assert "#define LW_MAX_SLOT ((int64_t)1 << 30)\n" in connection
-    assert slots.MOST_SIZE == 1 << 30
-
-
-def test_the_bounds_of_a_search_are_the_daemons() -> None:
-    """And of the folders of a sandbox."""
-    search, mount = ((CLIENT / name).read_text() for name in ("file.c", "sandbox.h"))
-
-    assert f"#define MAX_PATTERN {file_requests.MAX_PATTERN}\n" in search
-    assert f"#define MAX_ROWS {file_answers.MAX_ROWS}\n" in search
-    assert file_requests.MAX_EDIT == 1 << 20
-    assert "#define MAX_EDIT ((size_t)1 << 20)\n" in search
-    assert f"#define LW_MAX_MOUNTS {folders.MOST}\n" in mount

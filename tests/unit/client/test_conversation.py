@@ -44,7 +44,7 @@ def test_requests_are_numbered() -> None:
 
     assert [1, 2] == [number for number, _ in frames]
     assert {"v": VERSION, "id": 2, "op": "execute", "code": b"1"} == decode(frames[1][1][HEADER:])
-    assert 2 == talk.waiting
+    assert 2 == len(talk._waiting)
 
 
 @pytest.mark.parametrize("fields", [
@@ -56,7 +56,7 @@ def test_a_request_that_cannot_be_encoded_is_refused_locally(fields: dict[str, A
     with pytest.raises(RequestRejected):
         talk.request("execute", fields)
 
-    assert 0 == talk.waiting
+    assert not talk._waiting
     assert 1 == talk.request("ping", {})[0]
 
 
@@ -71,7 +71,7 @@ def test_answers_in_any_order_and_any_cut() -> None:
 
     assert [2, 3, 1] == [reply.id for reply, _ in got]
     assert [{"a": 1}, {}, None] == [reply.ok for reply, _ in got]
-    assert 0 == talk.waiting
+    assert not talk._waiting
 
 
 def test_descriptors_go_to_the_frames_that_announced_them(fds: list[int]) -> None:

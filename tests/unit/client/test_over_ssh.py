@@ -95,7 +95,7 @@ def test_what_the_other_end_prints_is_no_path_that_ssh_would_change(said: str, t
     monkeypatch.setenv("LEEWARD_SSH", str(program))
     monkeypatch.setattr(over_ssh, "READY_S", 20.0)
     with pytest.raises(DaemonAway, match="no path of a socket"):
-        over_ssh.forwarded(RemoteHost(f"ssh://{len(said)}.example"))
+        over_ssh._forwarding(RemoteHost(f"ssh://{len(said)}.example")).result()
     assert not forwards.exists()
 
 
@@ -165,7 +165,7 @@ def test_an_ssh_that_forwards_no_port_in_time_is_told(tmp_path: Path, monkeypatc
     monkeypatch.setenv("LEEWARD_SSH", str(program))
     host = RemoteHost("ssh://slow.example")
     try:
-        over_ssh.forwarded(host)
+        over_ssh._forwarding(host).result()
         monkeypatch.setattr(over_ssh, "READY_S", 0.3)
         with pytest.raises(DaemonAway, match="takes too long"):
             over_ssh._forwarding_ports(host).result()

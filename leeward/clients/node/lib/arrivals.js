@@ -8,7 +8,8 @@
 const { checked } = require('./answers.js');
 const { RequestRejected } = require('./errors.js');
 const { encode, decode } = require('./msgpack.js');
-const { shown, MAX_RESULTS } = require('./results.js');
+const { shown } = require('./results.js');
+const { MAX_SHOWN } = require('./wire.js').BOUNDS;
 
 /** Milliseconds until output is asked for, and until it is asked for again while the job waits for a worker. */
 const LOOK_MS = 50;
@@ -64,7 +65,7 @@ class Arrivals {
 
   called(args) {
     const [[number, forms]] = decode(args);
-    if (!Number.isSafeInteger(number) || number < this.next || number >= MAX_RESULTS) return;
+    if (!Number.isSafeInteger(number) || number < this.next || number >= MAX_SHOWN) return;
     this.results.set(number, shown([forms])[0]);
     this.passResults();
   }

@@ -11,12 +11,11 @@ const { FrameReader, header } = require('./frames.js');
 const { connect, away } = require('./socket.js');
 const errors = require('./errors.js');
 const { isMap } = require('./answers.js');
+const { VERSION, MAX_ARENAS } = require('./wire.js').BOUNDS;
 
 const { BadReply, Cancelled, DaemonError, NoAnswer, PeerError, Refused, RequestRejected } = errors;
 
-const VERSION = 1;
 const MAX_ID = 2 ** 53 - 1;
-const MAX_ARENAS = 4;
 /** Bytes of a memory file in one answer. */
 const PIECE = 1 << 20;
 /** Bytes that one answer may bring in memory files. */

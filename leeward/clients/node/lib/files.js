@@ -7,12 +7,12 @@
 const { getSystemErrorMap } = require('node:util');
 const errors = require('./errors.js');
 const { bytes, known } = require('./fields.js');
+const { MAX_ROWS } = require('./wire.js').BOUNDS;
 
 const { BadReply, EditError, FilesFailed, LeewardError, OSError, RequestRejected, FileNotFoundError, NotADirectoryError } = errors;
 
 const CHUNK = 1 << 20;
 const MAX_PATH = 4095;
-const MAX_ROWS = 4000;
 /** Bytes before a file of a batch: length of its path, mode, size; and before one that was read: errno, size. */
 const HEAD = 8;
 const FOUND = 6;

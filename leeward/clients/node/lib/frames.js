@@ -4,9 +4,7 @@
  */
 
 const { PeerError } = require('./errors.js');
-
-const MAX_REPLY = 16 << 20;
-const MAX_REQUEST = 80 << 20;
+const { MAX_REPLY, MAX_REQUEST } = require('./wire.js').BOUNDS;
 
 class FrameReader {
   constructor() {

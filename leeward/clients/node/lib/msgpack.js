@@ -6,11 +6,7 @@
  */
 
 const { PeerError } = require('./errors.js');
-
-const MAX_DEPTH = 32;
-const MAX_ENTRIES = 4096;
-const MAX_VALUES = 32768;
-const MAX_KEY = 4096;
+const { MAX_DEPTH, MAX_ENTRIES, MAX_VALUES, MAX_KEY } = require('./wire.js').BOUNDS;
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 

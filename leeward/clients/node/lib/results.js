@@ -6,17 +6,7 @@
 
 const { isMap } = require('./answers.js');
 const { BadReply, PeerError } = require('./errors.js');
-
-const OUTCOMES = new Set(['finished', 'raised', 'signalled', 'timed_out', 'out_of_memory', 'output_limit', 'internal']);
-const LIMITS = new Set(['memory', 'processes', 'files', 'descriptors', 'output', 'time', 'cpu']);
-const REASONS = new Set(['no_match', 'hidden', 'folder', 'link', 'special', 'unreadable', 'name', 'too_large', 'too_many', 'ended', 'more']);
-const MAX_LEFT_OUT = 1024;
-const MAX_RESULTS = 64;
-const MAX_PLAIN = 64 << 10;
-const IS_TEXT = new Map([
-  ['text/plain', true], ['text/html', true], ['text/markdown', true], ['text/latex', true], ['image/svg+xml', true],
-  ['image/png', false], ['image/jpeg', false], ['application/pdf', false], ['application/json', true],
-]);
+const { BOUNDS: { MAX_LEFT_OUT, MAX_SHOWN, MAX_PLAIN }, IS_TEXT, LIMITS, OUTCOMES, REASONS } = require('./wire.js');
 
 /** How a job ended, and what it wrote. */
 class Result {
@@ -75,7 +65,7 @@ function isPlainName(name) {
 }
 
 function shown(value) {
-  if (!Array.isArray(value) || value.length > MAX_RESULTS) fail('results is no short array');
+  if (!Array.isArray(value) || value.length > MAX_SHOWN) fail('results is no short array');
   for (const bundle of value) {
     if (!isMap(bundle) || !Object.keys(bundle).length) fail('results holds something else than maps');
     for (const [type, content] of Object.entries(bundle)) {
@@ -175,4 +165,4 @@ function endedOf(ok, stdout = Buffer.alloc(0), stderr = Buffer.alloc(0)) {
   return ok.over ? new Result(checked(parse, { ...ok, stdout, stderr }, [])) : null;
 }
 
-module.exports = { Result, resultOf, endedOf, parse, shown, isPlainName, MAX_RESULTS };
+module.exports = { Result, resultOf, endedOf, parse, shown, isPlainName };

@@ -89,4 +89,12 @@ const ANSWERS = {
   status: { 'json?': 'text', 'workers?': 'map', 'jobs?': 'map', 'runners_made?': 'int', 'runners_armed?': 'int', 'runners_arming?': 'int', 'runners_kept?': 'int', 'layers?': 'map', 'transport?': 'text', 'degraded?': 'array of text', 'pools?': 'array of map', 'environments?': 'map', 'uptime?': 'float', 'connections?': 'int', 'sessions?': 'int', 'sandboxes?': 'int', 'max_sessions?': 'int', 'max_connections?': 'int', 'fresh_layout?': 'bool', 'snapshot?': 'text', 'faults?': 'int', 'pid?': 'int', 'reloads?': 'array of int' },
 };
 
-module.exports = { ANSWERS, FAILURE };
+/** Bounds, and words of results. */
+const BOUNDS = { VERSION: 1, HEADER: 4, MAX_REQUEST: 83886080, MAX_REPLY: 16777216, MAX_DEPTH: 32, MAX_ENTRIES: 4096, MAX_VALUES: 32768, MAX_KEY: 4096, MAX_ARENAS: 4, MAX_ARENA: 1099511627776, MAX_LEFT_OUT: 1024, MAX_SHOWN: 64, MAX_FORM: 4194304, MAX_FORMS: 6291456, MAX_PLAIN: 65536, MAX_PATTERN: 4096, MAX_EDIT: 1048576, MAX_ROWS: 4000, MAX_MOUNTS: 16, LARGE: 1048576, MAX_SLOTS: 64, MAX_SLOT: 1073741824 };
+const OUTCOMES = new Set(['finished', 'raised', 'signalled', 'timed_out', 'out_of_memory', 'output_limit', 'internal']);
+const LIMITS = new Set(['memory', 'processes', 'files', 'descriptors', 'output', 'time', 'cpu']);
+const REASONS = new Set(['no_match', 'hidden', 'folder', 'link', 'special', 'unreadable', 'name', 'too_large', 'too_many', 'ended', 'more']);
+/** The MIME types of what is shown, and whether they are text. */
+const IS_TEXT = new Map([['text/plain', true], ['text/html', true], ['text/markdown', true], ['text/latex', true], ['image/svg+xml', true], ['image/png', false], ['image/jpeg', false], ['application/pdf', false], ['application/json', true]]);
+
+module.exports = { ANSWERS, BOUNDS, FAILURE, IS_TEXT, LIMITS, OUTCOMES, REASONS };

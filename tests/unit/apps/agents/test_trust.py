@@ -98,14 +98,6 @@ def test_a_folder_of_another_owner_asks_again(store, monkeypatch):
         require_trust(store, b"/p", GRANTS, owner=own)
 
 
-def test_a_forgotten_project_asks_again(store):
-    require_trust(store, b"/p", GRANTS, trusted=True)
-    store.forget(b"/p")
-    store.forget(b"/p")
-
-    assert not store.accepted(b"/p", GRANTS)
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"grants": 1}', b'"x"', b"[" * 100_000])
 def test_a_corrupt_record_is_no_acceptance(store, tmp_path, content):
     store.accept(b"/p", GRANTS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leeward.daemon.loop.reactor import Reactor
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.pool import seals, ways_out
 from leeward.daemon.pool.ways_out import OpenSeal
 from leeward.errors import BadRequest
@@ -33,7 +33,7 @@ class Log:
 
 def told(source: str, log: Log, until: int = 0) -> bytes:
     """What a broker would read of this source; and so many lines of the log waited for."""
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     try:
         made = OpenSeal(reactor, log, SEAL, (Secret("KEY", ("a.org",), source),))
         with made.opened() as fds:

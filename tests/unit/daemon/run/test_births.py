@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leeward.daemon.loop.reactor import Reactor
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.run import runner as births
 from leeward.daemon.run.runner import Runner
 from leeward.errors import LeewardError
@@ -40,7 +40,7 @@ class Birth:
     """The daemon's side of a birth, and the runner's end of its channel."""
 
     def __init__(self) -> None:
-        self.reactor = Reactor()
+        self.reactor = ReferenceReactor()
         here, self.there = Channel.pair()
         here.socket.setblocking(False)
         self.denials = Denials()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from leeward.daemon.loop.reactor import Reactor
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.run.called_process import _TURN, CallProcess
 from leeward.errors import LeewardError
 
@@ -19,7 +19,7 @@ class Far:
     """The process's side of the pipes, and whose it is."""
 
     def __init__(self) -> None:
-        self.reactor = Reactor()
+        self.reactor = ReferenceReactor()
         self.calls, job = os.pipe()
         reply, self.replies = os.pipe()
         for fd in (job, reply, self.calls):

@@ -17,8 +17,8 @@ from unittest.mock import Mock
 import msgpack
 import pytest
 
+from kit.reference_reactor import ReferenceReactor
 from leeward._native.memfd import memory_file
-from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run import dumping
 from leeward.daemon.run.dumping import Dump, KernelState, facts_of
 from leeward.errors import Busy, PeerError, SnapshotFailed
@@ -34,7 +34,7 @@ class Child:
     """The kernel's side: its door, and the descriptors that come by it."""
 
     def __init__(self) -> None:
-        self.reactor = Reactor()
+        self.reactor = ReferenceReactor()
         self.admitted: list[int] = []
         self.most = 1 << 30
         self.done: list[KernelState | SnapshotFailed] = []
@@ -282,7 +282,7 @@ def test_facts_are_checked(body: bytes) -> None:
 @pytest.mark.parametrize("short", ["pipe2", "socketpair"])
 def test_without_descriptors_it_fails_and_leaves_none(monkeypatch: pytest.MonkeyPatch, short: str) -> None:
     """By an error that the kernel's request is answered with."""
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     dump, before = Dump(reactor, lambda _size: memory_file("state"), print), set(os.listdir("/proc/self/fd"))
     near, far = Channel.pair()
     none = Mock(side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
@@ -298,7 +298,7 @@ def test_without_descriptors_it_fails_and_leaves_none(monkeypatch: pytest.Monkey
 
 def test_what_is_given_up_before_its_turn_is_not_begun() -> None:
     """Its file would be closed by nobody."""
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     near, far = Channel.pair()
     dump = Dump(reactor, lambda _size: memory_file("state"), print)
     dump.give_up()

@@ -16,7 +16,7 @@ import pytest
 
 import leeward
 from kit import features
-from leeward.daemon.loop.reactor import Reactor
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.run.output import Output, OutputWatch, unread
 from leeward.daemon.run.report import PLACEMENTS, inline_bytes
 from leeward.daemon.run.starvation import busy
@@ -371,7 +371,7 @@ def test_a_live_reader_gets_what_the_result_begins_with():
 def test_a_job_waits_at_a_full_pipe_while_this_thread_is_busy(job: Job, asleep: bool) -> None:
     """And not while it sleeps, which the pipe's first byte would have ended: it was empty until then."""
     waited: list[float] = []
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     execution = SimpleNamespace(broken=None, counts_waiting=True, stopped=False, over=False, waited_for_us=waited.append,
                                 take_back=lambda: None)
     began = time.monotonic()

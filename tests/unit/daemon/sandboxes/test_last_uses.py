@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from kit.reference_reactor import ReferenceReactor
 from leeward._native.memfd import memory_file
-from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.sandboxes.last_uses import LastUses
 
 
 @pytest.fixture
 def uses() -> Iterator[LastUses]:
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     made = LastUses(reactor)
     yield made
     made.close()

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from kit.reference_reactor import ReferenceReactor
 from kit.unclosed import close_garbage
-from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.sandboxes import parting
 from leeward.daemon.sandboxes.mounting import Mounts
 from leeward.daemon.sandboxes.parting import Parting
@@ -45,7 +45,7 @@ class Copy:
 
 def parted(copy: Copy) -> list[str | bool]:
     close_garbage()
-    reactor, before = Reactor(), len(os.listdir("/proc/self/fd"))
+    reactor, before = ReferenceReactor(), len(os.listdir("/proc/self/fd"))
     folders = tuple(Folder(path="/", target=target, overlay=True) for target in ("/a", "/b"))
     mounts = Mounts(folders, [], (0, 0), [(1, 1)] * 2, 0, [-1, -1])
     Parting(reactor, cast("LiveSandbox", copy), mounts, copy.told.append)

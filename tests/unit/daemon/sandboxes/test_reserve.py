@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from leeward.daemon.loop.reactor import Reactor
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.sandboxes import reserve
 from leeward.daemon.sandboxes.mounting import Mounts
 from leeward.daemon.sandboxes.reserve import MOST, OFTEN, SELDOM, Reserve, WeighedRoot
@@ -23,7 +23,7 @@ class Stand:
     """A Reserve, and a file system whose free space the test sets; None is one that doesn't answer."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.reactor = Reactor()
+        self.reactor = ReferenceReactor()
         self.free: int | None = 5000
         self.ended = dict[str, str]()
         self.waits, self.asked = threading.Event(), list[int]()

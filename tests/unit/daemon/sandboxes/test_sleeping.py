@@ -10,6 +10,7 @@ from unittest.mock import ANY, Mock
 
 import pytest
 
+from kit.reference_reactor import ReferenceReactor
 from kit.sandbox_stand import HostPool
 from leeward._native.memfd import memory_file
 from leeward.daemon.loop.reactor import Reactor
@@ -325,7 +326,7 @@ def restored(reactor: Reactor, pool: HostPool) -> tuple[LiveSandboxes, SandboxEn
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_daemon_that_ends_however_leaves_what_sleeps_on_disk(killed: bool) -> None:
     """Its start can have failed."""
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     desk, entry = restored(reactor, HostPool(reactor))
     if killed:
         desk.kill(entry, Mock())
@@ -336,7 +337,7 @@ def test_a_daemon_that_ends_however_leaves_what_sleeps_on_disk(killed: bool) -> 
 
 def test_a_refused_try_to_wake_gives_its_seat_back() -> None:
     """Else nobody could open a sandbox after some of them."""
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     pool = HostPool(reactor)
     desk, entry = restored(reactor, pool)
     assert entry.sandbox.sleep is not None
@@ -432,7 +433,7 @@ def test_without_descriptors_it_is_busy(place: Place, monkeypatch: pytest.Monkey
 
 def test_the_record_has_no_text_of_a_kernel() -> None:
     """Its user is told that, who may have written it."""
-    reactor, book = Reactor(), Mock()
+    reactor, book = ReferenceReactor(), Mock()
     desk = LiveSandboxes(reactor, Mock(), Mock(), book=book)
     facts = SandboxFacts(Limits(), {}, {}, MAIN_POOL, "/", None)
     name = desk.open(7, facts, Mock(), idle=60.0, lifetime=60.0, most=1, patience=1.0)
@@ -447,7 +448,7 @@ def test_the_record_has_no_text_of_a_kernel() -> None:
 
 
 def test_what_has_many_variables_cannot_sleep() -> None:
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     for count, fits in ((MOST_ENV_ASLEEP - 1, True), (MOST_ENV_ASLEEP, False)):
         facts = SandboxFacts(Limits(), {"A": "x" * count}, {}, MAIN_POOL, "/", None)
         sandbox = LiveSandbox(reactor, facts, Mock(), Mock())
@@ -472,7 +473,7 @@ def test_files_that_cannot_be_made_are_not_quoted(place: Place) -> None:
 
 def test_what_fails_at_once_leaves_it_awake() -> None:
     """A kernel can have closed the socket by which it would be asked."""
-    reactor, said = Reactor(), list[Refused | None]()
+    reactor, said = ReferenceReactor(), list[Refused | None]()
     desk = LiveSandboxes(reactor, Mock(), Mock())
     sandbox = Mock(held=False)
     sandbox.facts.key.image = ""

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import leeward
+from kit.reference_reactor import ReferenceReactor
 from leeward.client.snapshot_files import facts_of
-from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run.dumping import KernelState
 from leeward.daemon.sandboxes.importing import Arriving, check, key
 from leeward.daemon.sandboxes.last_uses import LastUses
@@ -30,7 +30,7 @@ FACTS = facts_of("3.11", {"numpy": "2"}, ["a socket"])
 
 class Desk:
     def __init__(self) -> None:
-        self.reactor, self.idle = Reactor(), 60.0
+        self.reactor, self.idle = ReferenceReactor(), 60.0
         self.uses = LastUses(self.reactor)
         self.snapshots = Snapshots(self.reactor, self.uses, lambda user: MOST * user, lambda: self.idle, leaves=self.leaves)
         self.guests = False
@@ -43,7 +43,7 @@ class Desk:
 
     def bytes_of(self, user: int) -> int:
         self.uses.wait(0.0)
-        return self.snapshots.bytes_of(user)
+        return self.snapshots._bytes()[user]
 
     def fits(self, user: int, size: int) -> None:
         os.close(self.snapshots.new_file(user, size))

@@ -14,10 +14,10 @@ import pytest
 
 from kit import reactors
 from kit.no_pool import NoPool
+from kit.reference_reactor import ReferenceReactor
 from leeward._native import last_use
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import Shares
-from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.run.report import Report
 from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.daemon.serving import parcel
@@ -37,7 +37,7 @@ def descriptors() -> int:
 
 def test_every_way_to_hold_a_file_counts() -> None:
     """In a message that wasn't received, by a descriptor, by a mapping, reopened; and then no more."""
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     uses, before = LastUses(reactor), descriptors()
     files, arena = LentFiles(uses), seal([bytes(SIZE)])
     files.lend(arena)
@@ -71,7 +71,7 @@ def test_every_way_to_hold_a_file_counts() -> None:
 
 
 def test_a_lent_file_can_be_read_and_not_written() -> None:
-    reactor = Reactor()
+    reactor = ReferenceReactor()
     uses, arena = LastUses(reactor), seal([b"result"])
     LentFiles(uses).lend(arena)
 
@@ -217,7 +217,7 @@ def test_guests_leave_each_other_as_many_files_as_they_have(house: House) -> Non
 
 def test_results_are_counted_where_descriptors_are_scarce() -> None:
     """They take none."""
-    reactor, jobs = Reactor(), Jobs()
+    reactor, jobs = ReferenceReactor(), Jobs()
     server = Server(reactor, cast("Any", jobs), Config(), status=dict, shut_down=lambda _: None,
                     users=ServedUsers(os.geteuid()), shares=Shares(limit=1500, pool=300, connections=400))
     assert 100 < server.most_lent

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from kit.reference_reactor import ReferenceReactor
 from kit.waiting import PATIENCE_S
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import Shares
-from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.serving import connection, peers, server
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
@@ -32,7 +32,7 @@ class Door:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, shares: Shares | None, **config: Any) -> None:
         self.path = path
         self.user = os.geteuid()
-        self.reactor = Reactor()
+        self.reactor = ReferenceReactor()
         jobs: Any = SimpleNamespace(ledger=SimpleNamespace(connection_closed=lambda connection: None), most_jobs=1)
         self.server = Server(self.reactor, jobs, Config(**config), status=dict, shut_down=lambda now: None,
                              users=ServedUsers(os.geteuid(), 0), shares=shares)

@@ -10,10 +10,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from kit.reference_reactor import ReferenceReactor
 from leeward._native.memfd import memory_file
 from leeward.base.dataclass import replace
 from leeward.daemon.config import Config
-from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.daemon.sandboxes.sleep_folder import Asleep, SleepFolder
 from leeward.daemon.sandboxes.terms import SandboxFacts
@@ -28,7 +28,7 @@ NAMES = [letter * 26 for letter in "abcd"]
 
 @pytest.mark.parametrize("record", [1, {}, {"made_on": 1}, {"made_on": {"kernel": "another"}}])
 def test_what_cannot_be_used_is_removed(tmp_path: Path, record: Any) -> None:
-    reactor, server = Reactor(), Mock()
+    reactor, server = ReferenceReactor(), Mock()
     server.desk.last_uses = LastUses(reactor)
     server.reactor, server.config.sleep_size = reactor, 1 << 20
     tmp_path.chmod(0o700)

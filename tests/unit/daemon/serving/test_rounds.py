@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from leeward.daemon.loop.reactor import Reactor
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.serving import rounds
 from leeward.daemon.serving.rounds import Budget, Rounds
 
@@ -24,7 +24,7 @@ class Stand:
 
     def __init__(self) -> None:
         self.time = 100.0
-        self.reactor = Reactor()
+        self.reactor = ReferenceReactor()
         self.reactor.now = lambda: self.time  # type: ignore[method-assign]
         self.rounds = Rounds(self.reactor)
         self.served: Counter[tuple[int, int]] = Counter()

@@ -16,10 +16,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from kit.reference_reactor import ReferenceReactor
 from kit.sandbox_stand import ENVIRONMENT, HostPool, HostRunner
 from kit.waiting import PATIENCE_S
 from leeward.daemon.config import Config
-from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.pool.quotas import Quota, Quotas
 from leeward.daemon.sandboxes import live_sandboxes
 from leeward.daemon.sandboxes.program import MOST_WAITING
@@ -38,7 +38,7 @@ class Table:
     """A server, and peers that speak frames, on one thread."""
 
     def __init__(self, **config: Any) -> None:
-        self.reactor = Reactor()
+        self.reactor = ReferenceReactor()
         self.pool = HostPool(self.reactor)
         self.server = Server(
             self.reactor, self.pool, Config(**config), status=dict, shut_down=lambda now: None,  # type: ignore[arg-type]  # as far as sandboxes need a pool

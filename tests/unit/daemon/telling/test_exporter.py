@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kit.reference_reactor import ReferenceReactor
 from kit.waiting import PATIENCE_S
-from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.telling import exporter as module
 from leeward.daemon.telling.exporter import CLIENTS, REQUEST, Exporter, answer, bind, check_place
 
@@ -54,7 +54,7 @@ def test_c149_places_that_are_not_here_are_refused(place: str) -> None:
 
 class Box:
     def __init__(self, listener: socket.socket) -> None:
-        self.reactor = Reactor()
+        self.reactor = ReferenceReactor()
         self.listener = listener
         self.asked = 0
         self.size = 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from leeward.daemon.loop.reactor import Reactor
+from kit.reference_reactor import ReferenceReactor
 from leeward.daemon.pool.pool import Ticket
 from leeward.daemon.run.report import Report
 from leeward.daemon.supervisor import Denied
@@ -115,7 +115,7 @@ class Watch:
     """An observer with a file, and what is in it."""
 
     def __init__(self, path: Path) -> None:
-        self.reactor = Reactor()
+        self.reactor = ReferenceReactor()
         self.path = path
         self.observer = Observer(self.reactor, Metrics(), str(path))
 
