@@ -145,6 +145,7 @@ class Relay:
     def __init__(self, near: socket.socket, way: RemoteWay) -> None:
         self._near, self._way = near, way
         self._last = FIRST
+        self._owed = 0  # answers to the client
         self._asked: dict[int, asyncio.Future[Reply]] = {}
         self._giving = asyncio.Lock()
 
@@ -178,6 +179,7 @@ class Relay:
         while data := await loop.sock_recv(self._near, PIECE):
             for payload in reader.feed(data):
                 if len(payload) > SMALL or not await self._served(payload):
+                    self._owed += 1
                     await self._way.send(frame(payload))
         raise _Ended
 
@@ -219,7 +221,11 @@ class Relay:
                     if future is None:
                         raise PeerError("an answer to nobody")
                     future.set_result(reply)
-                elif reply.arenas:
+                    continue
+                self._owed -= 1 if reply.id or reply.arenas else 0  # an error of 0 says why the connection is closed
+                if self._owed < 0:  # each with memory files would have descriptors of this process
+                    raise PeerError("more answers than requests")
+                if reply.arenas:
                     self._begin(self._give_with_files(bytes(payload), reply))
                 elif reply.descriptors:
                     raise PeerError("a socket that can't have come")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -60,10 +61,13 @@ def test_a_job_shares_no_namespace_with_the_daemon() -> None:
 def test_successive_jobs_of_a_worker_share_the_keepers_namespaces(box: Box) -> None:
     """User and network namespace are the worker's; every other namespace is made for each job."""
     seen = []
-    for _ in range(2):
-        with running(box) as family:
-            seen.append(spaces(family.job))
-            keeper, zygote = spaces(family.keeper), spaces(family.zygote)
+    with ExitStack() as held:
+        for _ in range(2):
+            with running(box) as family:
+                for name in ALL:  # the number of one that has ended may be the next one's
+                    held.callback(os.close, os.open(f"/proc/{family.job}/ns/{name}", os.O_RDONLY))
+                seen.append(spaces(family.job))
+                keeper, zygote = spaces(family.keeper), spaces(family.zygote)
 
     assert {name for name in ALL if seen[0][name] == seen[1][name]} == KEPT
     assert {name for name in ALL if seen[0][name] == keeper[name]} == KEPT

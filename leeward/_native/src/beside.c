@@ -59,11 +59,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Linux 5.5; older headers lack it. */
-#ifndef CLONE_CLEAR_SIGHAND
-#define CLONE_CLEAR_SIGHAND 0x100000000ULL
-#endif
-
 #define STACK_SIZE (16U << 10)
 
 /* Nobody reads this status; the failure is in struct lw_fate. */

@@ -5,7 +5,10 @@
 #include <stdint.h>
 #include <sys/syscall.h>
 
-/* Linux 5.7; older headers lack the field and the flag. */
+/* Linux 5.5 and 5.7; older headers lack the flags and the field. */
+#ifndef CLONE_CLEAR_SIGHAND
+#define CLONE_CLEAR_SIGHAND 0x100000000ULL
+#endif
 #ifndef CLONE_INTO_CGROUP
 #define CLONE_INTO_CGROUP 0x200000000ULL
 #endif

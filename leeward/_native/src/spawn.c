@@ -179,10 +179,11 @@ static void stay_main(void *argument)
 {
 	struct lw_init *init = argument;
 	const struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } ignored = { .handler = SIG_IGN };
-	uint64_t all_signals = ~0ULL;
+	uint64_t none = 0;
 	long err = raw(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 
-	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, 0, sizeof(all_signals), 0);
+	/* Without handlers the kernel drops a job's signals to pid 1. Blocked ones would wait, for later jobs to see and to lack. */
+	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, sizeof(none), 0);
 	if (err >= 0)
 		err = raw(SYS_rt_sigaction, SIGCHLD, (long)&ignored, 0, sizeof(ignored.mask), 0);
 	err = err < 0 ? err : lock_init(init->how);
@@ -205,7 +206,7 @@ __attribute__((no_sanitize("address", "undefined", "thread")))
 int lw_init_stay(struct lw_init *init, const struct lw_runner *how, int *ret_pid, int *ret_pidfd)
 {
 	struct clone_request request = {
-		.flags = CLONE_VM | CLONE_PARENT | CLONE_PIDFD,
+		.flags = CLONE_VM | CLONE_PARENT | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
 		.pidfd = (uint64_t)(uintptr_t)ret_pidfd,
 		.stack = (uint64_t)(uintptr_t)init->stack,
 		.stack_size = STACK_SIZE,

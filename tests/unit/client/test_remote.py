@@ -14,6 +14,7 @@ import pytest
 from kit.unclosed import close_garbage
 from leeward.apps.fleet.node_client import NodeClient
 from leeward.client import remote
+from leeward.client.arena import new_file
 from leeward.client.connecting import away
 from leeward.client.connection import BlockingConnection
 from leeward.client.remote import FIRST, Relay, places_of
@@ -100,6 +101,23 @@ def test_a_daemon_that_breaks_the_protocol_ends_the_connection(
     played(monkeypatch, execute=lambda _: {"stdout": [0, 0, 9], "arenas": [9]}, kept_read=lambda _: told)
     with pytest.raises(DaemonAway):
         link.call("execute", {"code": b"1"}, retry=False)
+
+
+def test_a_daemon_that_answers_more_than_was_asked_ends_the_connection(
+        monkeypatch: pytest.MonkeyPatch, link: BlockingConnection) -> None:
+    """Each answer with memory files would have descriptors of this process until its pieces came, which they needn't."""
+    flood = b"".join(encode({"id": number, "ok": {"arenas": [9, 9, 9, 9]}}) for number in range(1000))
+    files: list[int] = []
+
+    def made(size: int) -> int:
+        files.append(size)
+        return new_file(size)
+
+    monkeypatch.setattr(remote, "new_file", made)
+    played(monkeypatch, execute=lambda _: flood, kept_read=lambda _: b"")
+    with pytest.raises(DaemonAway):
+        link.call("execute", {"code": b"1"}, retry=False)
+    assert len(files) <= 4
 
 
 def test_what_needs_descriptors_is_refused_here(monkeypatch: pytest.MonkeyPatch, link: BlockingConnection) -> None:

@@ -106,9 +106,11 @@ class OrderCarrier:
         except ShuttingDown:
             pass  # the request is due when the service starts again
         except Exception as error:
-            self._queue.begin(request.id)  # if `do` hasn't: a request that is due can't be finished
-            self._queue.finish(request.id, told_with_type(error), failed=True)
-            self._runs.end(request.id, None, told(error))
+            try:
+                self._queue.begin(request.id)  # if `do` hasn't: a request that is due can't be finished
+                self._queue.finish(request.id, told_with_type(error), failed=True)
+            finally:
+                self._runs.end(request.id, None, told(error))
 
     def _carry(self, request: ApprovalRequest, temporary: str) -> None:
         if request.category == "filesystem":

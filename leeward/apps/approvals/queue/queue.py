@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from leeward.apps.approvals.queue.approval_request import (
     COLLECTED,
@@ -45,6 +46,10 @@ from leeward.spec.hosts import Host
 
 #: Requests of one query.
 MOST_ROWS = 500
+#: Seconds between two attempts to write what was carried out.
+AGAIN_S = 1.0
+
+T = TypeVar("T")
 
 _EFFECTS: tuple[Effect, Effect] = ("deny", "allow")
 
@@ -278,6 +283,7 @@ class ApprovalQueue:
                     row.category in ("filesystem", "git") and self._store.has_payload(row.id))
                     and self._store.decide(row.id, "denied", "shutdown", now)]
             self._open = False
+            self._changed.notify_all()
             self._tell(decided)
 
     def _all_pending(self, category: str | None = None) -> Iterator[ApprovalRequest]:
@@ -310,7 +316,7 @@ class ApprovalQueue:
         decided, before, unknown, rule = list[int](), list[int](), list[int](), None
         wanted = list(dict.fromkeys(numbers))
         with self._changing() as now:
-            with self._store.transaction():
+            with (self._store.changing_rules if always else self._store.transaction)():
                 if always:
                     rule = self._rule_for(wanted, effect, everywhere)
                 for number in wanted:
@@ -368,7 +374,7 @@ class ApprovalQueue:
         """
         rule = parse_rule(text, effect, storable(project))
         with self._changing() as now:
-            with self._store.transaction():
+            with self._store.changing_rules():
                 self._keep(rule, now)
                 decided = self._decide_pending(now)
             self._reload()
@@ -379,7 +385,7 @@ class ApprovalQueue:
         where = None if project is None else storable(project)
         with self._lock:
             self._check_open()
-            with self._store.transaction():
+            with self._store.changing_rules():
                 found = [self._store.remove_rule(effect, parse_rule(text, effect).text, where) for effect in _EFFECTS]
             self._reload()
             return any(found)
@@ -388,7 +394,7 @@ class ApprovalQueue:
         """Set the mode of a category, and decide pending requests by it; BadRequest if the category can't have it."""
         check_mode(category, mode)
         with self._changing() as now:
-            with self._store.transaction():
+            with self._store.changing_rules():
                 self._store.set_mode(category, mode)
                 decided = self._decide_pending(now)
             self._reload()
@@ -402,7 +408,6 @@ class ApprovalQueue:
     def _reload(self) -> None:
         """Put the rules of the store in force. Called after the transaction."""
         self._rules = self._stored_rules()
-        self._store.copy_rules()
 
     def _keep(self, rule: ApprovalRule, now: float) -> None:
         if len(self._store.rules(rule.effect)) >= MOST_RULES:
@@ -435,24 +440,42 @@ class ApprovalQueue:
         Begin to carry out an approved request. Only one caller gets its order, and calls `finish` with the result; None
         if it isn't due. *temporary* is the name of a file that may be left behind if this program ends in between.
         """
-        with self._lock:
+        def begun() -> bytes | None:
             self._check_open()
             with self._store.transaction():
                 is_first = self._store.begin(number, temporary)
             return self._store.payload(number) if is_first else None
+
+        with self._lock:
+            return self._once_written(begun)
 
     def finish(self, number: int, note: str = "", *, failed: bool = False, stale: bool = False) -> None:
         """
         Record the result of an order that was begun, and 1000 characters of *note*: a remark, or why it wasn't carried
         out. *stale*: since the host was changed after the request, which becomes a denied one.
         """
-        with self._lock:
+        def finished() -> bool:
             # Of a file that is found out again after a crash of the machine (`apply.recover`).
             with self._store.transaction(lasting=not self._store.temporary_name(number)):
-                done = self._store.finish(number, "failed" if failed or stale else "applied", note[:1000], stale=stale,
+                return self._store.finish(number, "failed" if failed or stale else "applied", note[:1000], stale=stale,
                                           now=self._clock())
-            self._tell([number] if done else [])
+
+        with self._lock:
+            self._tell([number] if self._once_written(finished) else [])
         self._notices.pass_on()
+
+    def _once_written(self, change: Callable[[], T]) -> T:
+        """
+        What *change* returns, a step of what is carried out: nobody would come back to it, so a disk that is full is waited
+        for. Busy if the service ends meanwhile. The caller holds the lock.
+        """
+        while True:
+            try:
+                return change()
+            except Busy:
+                if not self._open:
+                    raise
+                self._changed.wait(AGAIN_S)
 
     def due(self) -> list[ApprovalRequest]:
         """The approved requests that no caller has begun."""

@@ -3,7 +3,7 @@ The file of requests and rules: each change is one transaction, and triggers kee
 
 Runs in:   one process at a time, by a lock that the kernel releases when the process ends.
 Trust:     the folder is used only if no other user can enter it.
-Copy:      rules and modes are also in a file of their own, written after each change of them. A file of requests that is
+Copy:      rules and modes are also in a file of their own, written with each change of them. A file of requests that is
            damaged, or lacks what the copy denies, isn't used: `recover` makes a new one with the copy's rules.
 Source:    sqlite.org/wal.html; flock(2)
 """
@@ -16,7 +16,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -132,12 +132,10 @@ class RequestStore:
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF"):
                     self._file.execute(f"PRAGMA {pragma}")
                 self._prepare(folder)
-                self.copy_rules()
+                self._copy_rules(self._all_rules())
         except BaseException as error:
             os.close(self._lock)
-            if _is_damage(error):
-                raise StoreDamaged(folder, str(error)) from None
-            raise
+            raise self._told(error) from None
 
     def _prepare(self, folder: str) -> None:
         with self.transaction():
@@ -166,9 +164,9 @@ class RequestStore:
     def _all_rules(self) -> set[tuple[Effect, str, str]]:
         return set(self._file.execute("SELECT effect, text, project FROM rules"))
 
-    def copy_rules(self) -> None:
-        """Write the copy of the rules and modes. Called after each change of them."""
-        _write_copy(self._folder, RuleCopy(tuple(sorted(self._all_rules())), self.modes()))
+    def _copy_rules(self, rules: set[tuple[Effect, str, str]]) -> None:
+        """Write the copy of *rules* and the modes."""
+        _write_copy(self._folder, RuleCopy(tuple(sorted(rules)), self.modes()))
 
     def close(self) -> None:
         self._file.close()
@@ -192,11 +190,26 @@ class RequestStore:
         except BaseException as error:
             if self._file.in_transaction:  # SQLite rolls back by itself in some cases, such as a full disk
                 self._file.execute("ROLLBACK")
-            if _is_damage(error):
-                raise StoreDamaged(self._folder, str(error)) from None
-            if isinstance(error, sqlite3.OperationalError):
-                raise Busy(f"the file of approvals can't be written: {error}") from None
-            raise
+            raise self._told(error) from None
+
+    def _told(self, error: BaseException) -> BaseException:
+        """What a caller gets for *error*: SQLite says by DatabaseError itself that the file isn't as it has written it."""
+        if type(error) is sqlite3.DatabaseError:
+            return StoreDamaged(self._folder, str(error))
+        return Busy(f"the file of approvals can't be used: {error}") if isinstance(error, sqlite3.OperationalError) else error
+
+    @contextmanager
+    def changing_rules(self) -> Iterator[None]:
+        """
+        A transaction that changes rules or modes. If their copy can't be written it is Busy, and nothing is changed. At no
+        time does the copy have a rule that denies and the file lacks.
+        """
+        with self.transaction():
+            before = self._all_rules()
+            yield
+            self._copy_rules(before & self._all_rules())
+        with suppress(Busy):  # the disk is full since a moment: the next change writes the new ones, or the next start
+            self._copy_rules(self._all_rules())
 
     def _check_still(self) -> None:
         try:
@@ -377,11 +390,6 @@ def _locked(folder: str) -> int:
         os.close(lock)
         raise Busy(f"another program decides by {folder} now") from None
     return lock
-
-
-def _is_damage(error: BaseException) -> bool:
-    """Whether SQLite says that the file isn't as it has written it."""
-    return type(error) is sqlite3.DatabaseError
 
 
 def _read_rule(effect: Any, text: Any, project: Any) -> tuple[Effect, str, str]:

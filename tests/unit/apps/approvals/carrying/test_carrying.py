@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kit.live_daemon import PATIENCE
 from kit.waiting import poll_until
 from leeward.apps.approvals.carrying import carrying
 from leeward.apps.approvals.carrying.apply import OpenProjects, Project, in_project
@@ -18,10 +19,11 @@ from leeward.apps.approvals.carrying.asking import command_request, config_reque
 from leeward.apps.approvals.carrying.carrying import OrderCarrier, RunBook
 from leeward.apps.approvals.carrying.orders import command_order, pack_order, push_order
 from leeward.apps.approvals.carrying.settings import ServiceSettings
+from leeward.apps.approvals.queue import queue
 from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRequest
 from leeward.apps.approvals.queue.queue import ApprovalQueue
 from leeward.apps.approvals.queue.subjects import branch
-from leeward.errors import LeewardError
+from leeward.errors import Busy, LeewardError
 
 #: Nothing is recorded.
 NO_ROWS: Any = SimpleNamespace(opening=contextlib.nullcontext, begin=lambda box, **why: None,
@@ -105,6 +107,36 @@ def test_a_command_without_a_daemon_fails_with_the_reason(stand: Stand) -> None:
 
     assert "no daemon answers" in stand.stage(number, "failed").note
     poll_until(lambda: "failed" == (stand.runs.get(number) or {}).get("status"), "a command that has failed")
+    carrier.close()
+
+
+@pytest.mark.parametrize("step", ["begin", "finish"])
+def test_a_full_disk_is_waited_for(stand: Stand, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Else nobody would come back to it, and what was done would count as unknown after the next start."""
+    monkeypatch.setattr(queue, "AGAIN_S", 0.01)
+    refused, transaction = threading.Event(), stand.queue._store.transaction
+
+    def takes_writes(*, yes: bool) -> None:
+        with stand.queue._lock:
+            stand.queue._store._file.execute(f"PRAGMA query_only = {not yes}")
+
+    @contextlib.contextmanager
+    def noted(**options: bool) -> Iterator[None]:
+        try:
+            with transaction(**options):
+                yield
+        except Busy:
+            refused.set()
+            raise
+
+    monkeypatch.setattr(stand.queue._store, "transaction", noted)
+    carrier = stand.carrier(lambda reached: takes_writes(yes=False) if reached == step else None)
+    number = stand.queue.submit(config_request("exec.timeout", 9)).id
+    stand.queue.decide([number], True, "cli")
+    assert refused.wait(PATIENCE)
+    takes_writes(yes=True)
+    stand.stage(number, "applied")
+    assert 9.0 == stand.settings.all()["exec.timeout"]
     carrier.close()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,7 @@ from leeward.apps.approvals.queue.subjects import (
     subject_of,
     subject_text,
 )
+from leeward.base.whole_files import write_whole
 from leeward.errors import BadRequest, Busy, ShuttingDown, Unsupported
 
 WIDE = IntakeBounds(pending=100_000, all_pending=100_000, each_minute=1_000_000)
@@ -774,6 +777,59 @@ def test_on_a_full_disk_no_request_is_taken_or_decided(opened: Open) -> None:
     queue._store._file.execute("PRAGMA max_page_count = 100000")
     newer = queue.submit(file("a", bytes(100_000)))
     assert [newer.id] == [each.id for each in queue.decide([number, newer.id], True, "cli").decided]
+
+
+def test_on_a_disk_without_room_for_the_copy_of_the_rules_none_is_changed(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else who asked would never hear of an approval, and a rule that is gone would be missed at the next start."""
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    queue, told = opened(), list[str]()
+    queue.add_rule("exec(bad)", "deny")
+    number, rules = queue.submit(asks(invocation("good"))).id, queue.rules()
+    queue.subscribe(lambda each: told.append(each.status))
+    with monkeypatch.context() as disk:
+        disk.setattr("leeward.apps.approvals.queue.store.write_whole", full)
+        for change in (partial(queue.decide, [number], True, "cli", always=True, everywhere=True),
+                       partial(queue.remove_rule, "exec(bad)"), partial(queue.set_mode, "network", "deny-all")):
+            with pytest.raises(Busy, match="copy"):
+                change()
+            assert ([number], rules) == ([each.id for each in queue.pending()], queue.rules())
+    queue.decide([number], True, "cli", always=True, everywhere=True)
+    assert ["approved"] == told
+    assert queue.remove_rule("exec(bad)")
+    assert [DEFAULT_DENY[0]] == [rule.text for rule in opened().rules().deny]
+
+
+def test_a_file_that_sqlite_cannot_open_is_busy_until_it_can(tmp_path: Path) -> None:
+    """As on a full disk: it is a refusal that the command line shows, and no defect."""
+    folder = tmp_path / "approvals"
+    ApprovalQueue(str(folder)).close()
+    beside = folder / f"{FILE}-shm"
+    beside.mkdir()
+    with pytest.raises(Busy, match="can't be used"):
+        ApprovalQueue(str(folder))
+    beside.rmdir()
+    ApprovalQueue(str(folder)).close()
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+def test_whatever_ends_a_change_of_rules_the_next_start_misses_none(
+        opened: Open, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+    """Before the copy's first file of a change, or its second."""
+    for change, effect in (("add_rule", ["deny"]), ("remove_rule", [])):
+        queue, left = opened(), [writes]
+
+        def ends(path: str, content: bytes, left: list[int] = left) -> None:
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            write_whole(path, content)
+
+        with monkeypatch.context() as end, pytest.raises(KeyboardInterrupt):
+            end.setattr("leeward.apps.approvals.queue.store.write_whole", ends)
+            getattr(queue, change)("exec(bad)", *effect)
+        opened().add_rule("exec(bad)", "deny")
 
 
 def test_expired_requests_are_reported_though_the_next_is_refused(opened: Open, clock: Clock) -> None:
