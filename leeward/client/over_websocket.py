@@ -47,10 +47,15 @@ async def _opened(host: RemoteHost, path: str) -> ClientConnection:
     except InvalidStatus as error:
         status = error.response.status_code
         raise _Unopened(host, status) from None
-    except ssl.SSLError as error:
-        raise away(host, f"its certificate isn't trusted: {getattr(error, 'verify_message', '') or error.reason}") from None
-    except (WebSocketException, OSError) as error:
-        why = getattr(error, "strerror", None) or type(error).__name__
+    except ssl.SSLCertVerificationError as error:
+        raise away(host, f"its certificate isn't trusted: {error.verify_message}") from None
+    except TimeoutError:
+        raise away(host, "it answers nothing") from None
+    except WebSocketException as error:
+        why = "the proxy of this program's opens no way" if "Proxy" in type(error).__name__ else "it speaks no WebSocket"
+        raise away(host, why) from None
+    except OSError as error:
+        why = getattr(error, "reason", None) or error.strerror or type(error).__name__
         raise away(host, str(why).lower()) from None
 
 

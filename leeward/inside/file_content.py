@@ -24,15 +24,23 @@ from leeward.wire.file_batches import FOUND, files_in, found_of
 MOST_HANDLES = 64
 #: Bytes of a file that is edited, at most: two copies of it are in memory meanwhile.
 MOST_EDITED = 32 << 20
-#: Names of files that a batch to write reads from folders at most.
-_MOST_NAMES = 8000
+#: Names of files that a batch to write reads from folders at most, and folders above one that it makes by another name.
+_MOST_NAMES, _MOST_ABOVE = 8000, 16
 
 _OPEN = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MADE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: What no file is called.
 _NO_NAMES = frozenset((b"", b".", b".."))
+#: The name of a file that isn't complete, of its folder with a slash and a word.
+_BESIDE = b"%b.leeward-%b.tmp"
 
 Fields = Mapping[str, Any]
+#: One of a batch: its number, path, permission bits or -1, content.
+_File = tuple[int, bytes, int, memoryview]
+#: Where a folder of a batch is, with a slash at its end; if it was missing, the files in it and in others below the first
+#: missing one.
+_At = tuple[bytes, "list[_File] | None"]
+_TOPS: Mapping[bytes, _At] = {b"": (b"", None), b"/": (b"/", None)}
 #: What is told of an error.
 Told = Callable[["OSError | ValueError"], Mapping[str, Any]]
 
@@ -143,29 +151,22 @@ def _nth(chunk: bytes, count: int) -> int:
 class FileWriting(_DroppedOnError):
     """
     A file that is written in pieces under another name. If *new*, its path must not exist. *mode* -1 keeps that of the
-    file that is replaced, *time* -1 is now. The other name has the *word*, a random one by default. If *absent*, it was
-    seen that nothing has the path.
+    file that is replaced, *time* -1 is now. The other name has the *word*, a random one by default.
     """
 
-    def __init__(self, path: bytes, *, new: bool = False, mode: int = -1, time: int = -1, word: bytes = b"",
-                 absent: bool = False) -> None:
+    def __init__(self, path: bytes, *, new: bool = False, mode: int = -1, time: int = -1, word: bytes = b"") -> None:
         self._new, self._time = new, time
         self.size = 0
-        if not absent:
-            before, path = _in_place(path, new)
-            if mode < 0 and before is not None:
-                mode = before.st_mode
+        before, path = _in_place(path, new)
+        if mode < 0 and before is not None:
+            mode = before.st_mode
         self.path = path
         cut = path.rfind(b"/") + 1
         if path[cut:] in _NO_NAMES:
             raise failed(errno.EISDIR)
         self._mode = mode = mode & 0o777 if mode >= 0 else -1  # what open(2) makes of 0666
-        self._beside = beside = b"%b.leeward-%b.tmp" % (path[:cut], word or os.urandom(8).hex().encode())
-        try:
-            self.fd = os.open(beside, _MADE, 0o666 if mode < 0 else 0o600)
-        except FileNotFoundError:
-            os.makedirs(path[:cut], exist_ok=True)
-            self.fd = os.open(beside, _MADE, 0o666 if mode < 0 else 0o600)
+        self._beside = _BESIDE % (path[:cut], word or os.urandom(8).hex().encode())
+        self.fd = _made(self._beside, mode)
 
     def put(self, offset: int, data: bytes | memoryview) -> None:
         while data:
@@ -192,8 +193,22 @@ class FileWriting(_DroppedOnError):
 
     def drop(self) -> None:
         os.close(self.fd)
-        with contextlib.suppress(OSError):  # the file was removed or moved meanwhile
-            os.unlink(self._beside)
+        _unlink(self._beside)
+
+
+def _made(beside: bytes, mode: int) -> int:
+    """A new file, which others can't open where it will have another *mode* than usual; and the folders that lead to it."""
+    allowed = 0o666 if mode < 0 else 0o600
+    try:
+        return os.open(beside, _MADE, allowed)
+    except FileNotFoundError:
+        os.makedirs(beside[:beside.rfind(b"/") + 1], exist_ok=True)
+        return os.open(beside, _MADE, allowed)
+
+
+def _unlink(beside: bytes) -> None:
+    with contextlib.suppress(OSError):  # the file was removed or moved meanwhile
+        os.unlink(beside)
 
 
 def _in_place(path: bytes, new: bool) -> tuple[os.stat_result | None, bytes]:
@@ -282,24 +297,119 @@ def write(call: Fields, handles: Handles) -> dict[str, Any]:
     return {"handle": number or handles.add(one), "size": one.size}
 
 
-class _Names:
-    """What was in the folders of a batch; each is read once, for its second file, so that new files need no look each."""
+class _Batch:
+    """
+    Files that are written together. A missing folder has another name until all that belongs into it is there, so that its
+    files don't need one each. One that is there is read once, for its second file, so that new files need no look each.
+    """
 
     def __init__(self) -> None:
-        self._left = _MOST_NAMES
-        self._in: dict[bytes, set[bytes] | None] = {}  # None where every file needs one
+        self._word, self._left = os.urandom(8).hex().encode(), _MOST_NAMES
+        self._at = {**_TOPS}
+        self._missing: dict[bytes, tuple[bytes, list[_File]]] = {}  # by their present names
+        self._made = list[bytes]()  # these, and the folders in them
+        self._again = list[_File]()
+        self._named = 0
+        self._in: dict[bytes, set[bytes] | None] = {}  # None where every file needs a look
         self._once = set[bytes]()
 
-    def lack(self, path: bytes) -> bool:
-        """Whether nothing had *path*, which is written now, when its folder was read."""
+    def write(self, file: _File) -> None:
+        number, path, mode, content = file
         cut = path.rfind(b"/") + 1
         folder, name = path[:cut], path[cut:]
-        if folder not in self._in:
+        at, files = self._at.get(folder) or self._find(folder)
+        if files is not None and name not in _NO_NAMES:
+            try:
+                _write_new(at + name, mode, content)
+            except FileExistsError:  # the batch has it twice
+                self.replace(file, at + name)
+            files.append(file)
+        elif files is None and self._lacks(folder, name):
+            beside = _BESIDE % (folder, b"%b%d" % (self._word, number))
+            _write_new(beside, mode, content)
+            try:
+                os.rename(beside, path)
+            except BaseException:
+                _unlink(beside)
+                raise
+        else:
+            self.replace(file, path)
+
+    def replace(self, file: _File, path: bytes) -> None:
+        number, _, mode, content = file
+        one = FileWriting(path, mode=mode, word=b"%b%d" % (self._word, number))
+        with one:
+            one.put(0, content)
+        one.finish()
+
+    def end(self) -> list[_File]:
+        """Give the missing folders their names. Returns the files that weren't written, since something had such a name."""
+        again, here = list[_File](), list[bytes]()
+        for there, (folder, files) in self._missing.items():
+            try:
+                os.rename(there, folder)
+            except OSError:
+                again += files
+                here.append(there)
+        for _, path, *_ in again:
+            cut = path.rfind(b"/") + 1
+            _unlink(self._at[path[:cut]][0] + path[cut:])
+        for folder in reversed(self._made if here else ()):
+            if folder.startswith(tuple(here)):
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+        self._again += again
+        self._missing, self._made, self._at = {}, [], {**_TOPS}
+        return self._again
+
+    def _find(self, folder: bytes) -> _At:
+        cut = folder.rfind(b"/", 0, -1) + 1
+        above, name = folder[:cut], folder[cut:-1]
+        found: _At = folder, None
+        if name not in _NO_NAMES and folder.count(b"/") <= _MOST_ABOVE:
+            at, files = self._at.get(above) or self._find(above)
+            if files is None:
+                found = self._missing_one(above, folder)
+            else:
+                found = at + name + b"/", files
+                self._make(found[0])
+        if found[1] is None and self._missing:
+            self.end()  # this path may lead into one of them
+        self._at[folder] = found
+        return found
+
+    def _missing_one(self, above: bytes, folder: bytes) -> _At:
+        """*folder* under another name if it is missing, and where it is if it isn't, or can't be made."""
+        self._named += 1
+        there = _BESIDE % (above, b"%b-%d" % (self._word, self._named)) + b"/"
+        try:
+            os.lstat(folder[:-1])
+        except FileNotFoundError:
+            with contextlib.suppress(OSError):  # then its first file says why
+                self._make(there)
+                self._missing[there] = folder, []
+                return there, self._missing[there][1]
+        except OSError:
+            pass  # as well
+        return folder, None
+
+    def _make(self, folder: bytes) -> None:
+        try:
+            os.mkdir(folder)
+        except FileExistsError:  # the batch has a file of this name
+            raise failed(errno.ENOTDIR) from None
+        self._made.append(folder)
+
+    def _lacks(self, folder: bytes, name: bytes) -> bool:
+        """Whether nothing had this *name*, of a file that is written now, when its *folder* was read."""
+        names = self._in.get(folder)
+        if names is None:
+            if folder in self._in:
+                return False
             if folder not in self._once:
                 self._once.add(folder)
                 return False
-            self._in[folder] = self._read(folder)
-        names = self._in[folder]
+            names = self._in[folder] = self._read(folder)
         if names is None or name in names:
             return False
         names.add(name)
@@ -312,26 +422,47 @@ class _Names:
         except OSError:
             return None
         self._left -= len(names)
-        return names if self._left else None
+        return names | _NO_NAMES if self._left else None
 
 
 def write_many(data: bytes, told: Told) -> list[list[Any]]:
     """Write the files of a batch. Returns the number, errno and reason of each that couldn't be written."""
     wrong: list[list[Any]] = []
-    word, names = os.urandom(8).hex().encode(), _Names()
-    for number, (path, mode, content) in enumerate(files_in(data)):
-        if number >= MAX_ROWS:
-            raise ValueError(f"a batch has {MAX_ROWS} files at most")
+    batch = _Batch()
+
+    def tried(write: Callable[..., None], file: _File, *more: bytes) -> None:
         try:
-            one = FileWriting(path, mode=mode, word=b"%b%d" % (word, number), absent=names.lack(path))
-            with one:
-                one.put(0, content)
-            one.finish()
+            write(file, *more)
         except TimeoutError:  # of the whole call
             raise
         except (OSError, ValueError) as error:
-            wrong.append([number, *told(error).values()])
-    return wrong
+            wrong.append([file[0], *told(error).values()])
+
+    try:
+        for number, (path, mode, content) in enumerate(files_in(data)):
+            if number >= MAX_ROWS:
+                raise ValueError(f"a batch has {MAX_ROWS} files at most")
+            tried(batch.write, (number, path, mode, content))
+    finally:
+        again = batch.end()
+    for file in again:
+        tried(batch.replace, file, file[1])
+    return sorted(wrong)
+
+
+def _write_new(at: bytes, mode: int, content: memoryview) -> None:
+    """As FileWriting, of a whole file that has the name *at* from the beginning, in fewer steps."""
+    fd = _made(at, mode)
+    try:
+        while content:
+            content = content[os.write(fd, content):]
+        if mode >= 0:
+            os.fchmod(fd, mode & 0o777)
+    except BaseException:
+        os.close(fd)
+        _unlink(at)
+        raise
+    os.close(fd)
 
 
 def read_many(paths: bytes, told: Told) -> bytes:

@@ -249,12 +249,12 @@ def _in_turn(box: Box, jobs: list[tuple[int, int, str]]) -> list[list[Any]]:
     told: dict[int, Report] = {}
     for number, (user, connection, code) in enumerate(jobs):
         box.engine.main.pool.submit(Job(code=(LOOK_AFTER + code + "\n" + TELL).encode()), partial(told.__setitem__, number),
-                                    60.0, user, ReplyAddress(-1, number + 1, connection))
+                                    600.0, user, ReplyAddress(-1, number + 1, connection))
     box.reactor.run(lambda: len(told) == len(jobs))
     found = []
     for number in range(len(jobs)):
         result = told[number].result
-        assert result is not None
+        assert result is not None, told[number]
         assert Outcome.FINISHED is result.outcome, result
         found.append(json.loads(result.stdout))
     return found
@@ -279,7 +279,7 @@ def test_c430_nothing_is_left_in_namespaces_that_are_kept():
 
 
 @pytest.mark.needs("controllers")
-@pytest.mark.no_single_lock("it is the kernel that drops them, which knows no border of signals before Linux 6.12: Landlock's")
+@pytest.mark.no_single_lock("the kernel drops them; before Linux 6.12 Landlock has no border for signals")
 def test_c430_no_signal_waits_at_the_init_of_namespaces_that_are_kept():
     """For later jobs to see, and to lack: it counts for their user."""
     signals = "for number in (signal.SIGUSR2, 40): os.kill(1, number)"

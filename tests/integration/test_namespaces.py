@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,8 @@ from kit import features
 from kit.attack import within
 from kit.box import Box
 from kit.running import running, spaces, status
-from leeward.daemon.worker.idmaps import WORKER_UID_BASE
+from leeward.daemon.worker.idmaps import WORKER_UID_BASE, write_id_maps
+from leeward.errors import KernelRefusal
 
 #: Of a job's; the cgroup namespace is the job's alone, since its root is the group that one is in.
 ALL = {"cgroup", "ipc", "mnt", "net", "pid", "user", "uts"}
@@ -126,6 +128,22 @@ def test_id_maps_are_one_user_and_one_group(box: Box) -> None:
             for name, column in (("uid_map", "Uid"), ("gid_map", "Gid")):
                 assert ["1000", shown[column].split()[0], "1"] == Path(f"/proc/{pid}/{name}").read_text().split()
             assert "deny\n" == Path(f"/proc/{pid}/setgroups").read_text()
+
+
+def test_maps_below_another_namespace_are_written_once_and_leave_no_descriptor_open() -> None:
+    """As below an ordinary user's zygote, by a child in the namespace between; the kernel refuses the second time."""
+    nested = "unshare --user --map-root-user unshare --user sh -c 'echo $$; exec cat'"
+    with subprocess.Popen(["sh", "-c", nested], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as below:
+        assert below.stdout is not None
+        pid = int(below.stdout.readline())
+        before = os.listdir("/proc/self/fd")
+        write_id_maps(pid, (1000, 1001), 0, 0)
+        with pytest.raises(KernelRefusal, match="setgroups"):
+            write_id_maps(pid, (1000, 1001), 0, 0)
+        assert before == os.listdir("/proc/self/fd")
+        assert ["1000", str(os.geteuid()), "1"] == Path(f"/proc/{pid}/uid_map").read_text().split()
+        assert ["1001", str(os.getegid()), "1"] == Path(f"/proc/{pid}/gid_map").read_text().split()
+        below.communicate()
 
 
 def test_inside_it_is_user_1000_in_no_other_group(box: Box) -> None:

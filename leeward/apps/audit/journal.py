@@ -13,6 +13,7 @@ Holds:     lines that are cut off at the end while no process writes are noticed
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -214,21 +215,21 @@ class Journal:
         """Start a new file. Its first line follows the last line of the previous file."""
         os.close(self._fd)
         self._fd = -1
-        path, dropped = os.path.join(self.folder, FILE), False
-        for number in sorted(_old(self.folder), reverse=True):
-            if number >= self._kept - 1:
-                os.unlink(f"{path}.{number}")
-                dropped = True
-            else:
-                os.rename(f"{path}.{number}", f"{path}.{number + 1}")
+        path = os.path.join(self.folder, FILE)
+        going = [f"{FILE}.{number}" for number in reversed(_old(self.folder)) if number >= self._kept - 1]
+        going += [FILE] if self._kept == 1 else []
+        if going:
+            staying = (_alone(line) for name in _files(self.folder) if name not in going
+                       for line in _lines(os.path.join(self.folder, name)))
+            self._first = next((line.row["number"] for line in staying if line.row is not None), self._number + 1)
+            with contextlib.suppress(OSError):
+                self._write_head()  # before they go: whatever ends the program in between has cut nothing off
+        for name in going:
+            os.unlink(os.path.join(self.folder, name))
+        for number in reversed(_old(self.folder)):
+            os.rename(f"{path}.{number}", f"{path}.{number + 1}")
         if self._kept > 1:
             os.rename(path, f"{path}.1")
-        else:
-            os.unlink(path)
-            self._first = self._number + 1
-        if dropped:
-            kept = (line for name in _files(self.folder) for line in _lines(os.path.join(self.folder, name)))
-            self._first = next((line.row["number"] for line in map(_alone, kept) if line.row is not None), self._first)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._size = 0
 

@@ -19,8 +19,9 @@ from kit.sandbox_stand import Stand
 from leeward.client.file_calls import chunks_in, read_many, write_many
 from leeward.client.file_trees import stays_below
 from leeward.errors import PeerError
+from leeward.inside import file_content
 from leeward.wire.file_answers import CHUNK, MAX_ROWS, check_answer
-from leeward.wire.file_batches import found_of
+from leeward.wire.file_batches import file_of, found_of
 
 
 @pytest.fixture
@@ -68,6 +69,54 @@ def test_many_files_are_written_and_read_by_one_call(files: leeward.Files) -> No
     assert (0o600, {}) == (files.stat("there").mode, files.read_many([]))
     assert 0 == files.write_many({})
     assert [] == files.glob("**/.leeward-*")
+
+
+def test_folders_of_many_files_are_made_whatever_they_are_called(files: leeward.Files) -> None:
+    """Below each other, twice under other names, deeper than any, and where the batch has a file of that name."""
+    deep = "d/" * 70 + "f"
+    many = {"p/q/r/1": b"1", "p/q/2": b"2", "p/q/r/../3": b"3", "./p/q/4": b"4", "p//q/5": b"5", "p/./q/2": b"new",
+            "p/q/r/./1": b"also new", deep: b"7", "n/" + "n" * 255 + "/1": b"8"}
+    files.write_many(many, mode=0o640)
+    assert [b"3", b"4", b"5", b"new", b"also new", b"7", b"8"] == [
+        *files.read_many(["p/q/3", "p/q/4", "p/q/5", "p/q/2", "p/q/r/1", deep, [*many][-1]]).values()]
+    assert (0o640, 0o755) == (files.stat("p/q/r/1").mode, files.stat("p/q").mode)
+    with pytest.raises(leeward.FilesFailed) as wrong:
+        files.write_many({"new/a": b"1", "new/a/b": b"2", "new/..": b"3", "new/c/": b"4", "new/" + "x" * 256: b"5",
+                          "new/" + "x" * 256 + "/1": b"6", "new/last": b"7"})
+    assert {"new/a/b": errno.ENOTDIR, "new/..": errno.EISDIR, "new/c/": errno.EISDIR, "new/" + "x" * 256: errno.ENAMETOOLONG,
+            "new/" + "x" * 256 + "/1": errno.ENAMETOOLONG} == {
+        path: error.errno for path, error in wrong.value.errors.items()}  # type: ignore[attr-defined]  # an OSError
+    assert [b"1", b"7"] == [*files.read_many(["new/a", "new/last"]).values()]
+    assert [] == files.glob("**/.leeward-*")
+
+
+@pytest.mark.parametrize("meanwhile", ["folder", "link", "file"])
+def test_a_folder_that_others_make_while_many_files_are_written_keeps_what_it_has(
+        meanwhile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files get there still, through a link as well; where that is no folder each is told. Nothing else is left."""
+    monkeypatch.chdir(tmp_path)
+    rename = os.rename
+
+    def made_before(old: bytes, new: bytes) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        if meanwhile == "file":
+            Path("new").write_bytes(b"")
+        else:
+            Path("other" if meanwhile == "link" else "new").mkdir()
+            Path("other" if meanwhile == "link" else "new", "theirs").write_bytes(b"theirs")
+        if meanwhile == "link":
+            os.symlink("other", "new")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", made_before)
+    batch = b"".join(b"".join(file_of(name, -1, name)) for name in (b"new/theirs", b"new/below/1", b"new/2"))
+    wrong = file_content.write_many(batch, lambda error: {"errno": getattr(error, "errno", 0), "why": ""})
+    if meanwhile == "file":
+        assert [[number, errno.ENOTDIR, ""] for number in range(3)] == wrong
+    else:
+        assert ([], ["2", "below", "theirs"]) == (wrong, sorted(os.listdir("new")))
+        assert (b"new/theirs", b"new/below/1") == (Path("new/theirs").read_bytes(), Path("new/below/1").read_bytes())
+    assert [] == [*tmp_path.rglob(".leeward-*")]
 
 
 def test_one_bad_file_of_many_keeps_no_other_back(files: leeward.Files) -> None:

@@ -7,13 +7,14 @@ import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from kit.unclosed import close_garbage
 from leeward.apps.fleet.node_client import NodeClient
-from leeward.client import remote
+from leeward.client import over_websocket, remote
 from leeward.client.arena import new_file
 from leeward.client.connecting import away
 from leeward.client.connection import BlockingConnection
@@ -182,3 +183,28 @@ def test_a_machine_that_says_nothing_keeps_no_thread_of_the_program() -> None:
             return [found, len(remote._tasks)]
 
     assert [42, 0] == asyncio.run(main())
+
+
+@pytest.mark.needs("extra-serve")
+@pytest.mark.parametrize(("scheme", "said", "told"), [
+    ("http", b"", "answers nothing"), ("https", b"", "answers nothing"),
+    ("https", b"HTTP/1.1 400 No\r\n\r\n", "wrong_version_number"), ("http", b"SSH-2.0-x\r\n", "no WebSocket")])
+def test_what_another_server_says_is_told(monkeypatch: pytest.MonkeyPatch, scheme: str, said: bytes, told: str) -> None:
+    """And nothing about a certificate that hasn't come."""
+    monkeypatch.setattr(over_websocket, "OPEN_S", 0.3)
+
+    async def main() -> str:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with closing(writer):
+                writer.write(said)
+                await reader.read()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(DaemonAway) as caught:
+                await over_websocket.way(RemoteHost(f"{scheme}://127.0.0.1:{port}", ""), "/leeward")
+        return str(caught.value)
+
+    said_of_it = asyncio.run(main())
+    assert told in said_of_it
+    assert "certificate" not in said_of_it

@@ -32,11 +32,12 @@ from leeward.apps.approvals.bridge.bridge import Answering, BridgeEnd
 from leeward.apps.approvals.bridge.pushes import Staging, variables
 from leeward.apps.approvals.carrying.apply import Project
 from leeward.apps.approvals.git.git_host import GitFailed, GitIntake
+from leeward.apps.approvals.queue.store import write_file
 from leeward.apps.approvals.requester import SOCKET, VARIABLE
 from leeward.apps.approvals.sync.changes import CollectedChanges
 from leeward.apps.approvals.sync.live_sync import LAST_S, LiveSync
 from leeward.base.closing import OwnedFd, on_failure
-from leeward.base.whole_files import read_whole, write_whole
+from leeward.base.whole_files import read_whole
 from leeward.client.mounts import WORKDIR
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
@@ -67,7 +68,7 @@ class BoxNotes:
 
     def write(self, sandbox: str, note: dict[str, Any]) -> None:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        write_whole(self._path(sandbox), json.dumps(note).encode(), lasting=False)
+        write_file(self._path(sandbox), json.dumps(note).encode(), "what the next service needs of a sandbox", lasting=False)
 
     def remove(self, sandbox: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -340,13 +341,15 @@ class AskingBoxes:
             if hidden is not None:
                 made.hiding = hidden.watch(box, made.give_up)
             made.sync = None if syncing is None else syncing(box, asker=made.agent)
+            self._notes.write(box.id, made.note())
             with self._lock:
                 self._check_open()  # `close_all` ends only those that it finds
                 self._boxes[box.id] = made
-            self._notes.write(box.id, made.note())
         except BaseException:
             made.stop()
             give_up()
+            if note is None:
+                self._notes.remove(box.id)
             raise
         return made
 

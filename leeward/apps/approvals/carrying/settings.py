@@ -16,7 +16,7 @@ from typing import Any
 from leeward.apps.approvals.carrying.orders import EXEC_S, LONGEST_EXEC_S, is_profile
 from leeward.apps.approvals.queue.queue import ApprovalQueue
 from leeward.apps.approvals.queue.rules import check_mode
-from leeward.base.whole_files import write_whole
+from leeward.apps.approvals.queue.store import write_file
 from leeward.errors import BadRequest, brief
 
 FILE = "settings.json"
@@ -76,5 +76,5 @@ class ServiceSettings:
             return
         with self._lock:
             kept = {**self._kept, key: found}
-            write_whole(self._path, json.dumps(kept).encode())
+            write_file(self._path, json.dumps(kept).encode(), "the settings of approvals")
             self._kept = kept

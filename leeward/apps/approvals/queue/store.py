@@ -418,13 +418,17 @@ def read_copy(folder: str) -> RuleCopy | None:
                           need="a file of leeward's", cure=f"if {FILE} beside it is whole, remove {path}") from None
 
 
-def _write_copy(folder: str, copied: RuleCopy) -> None:
-    path = os.path.join(folder, COPY)
-    content = json.dumps({"rules": copied.rules, "modes": dict(copied.modes)}).encode()
+def write_file(path: str, content: bytes, what: str, *, lasting: bool = True) -> None:
+    """As `write_whole`; Busy, that *what* can't be written, where the disk is full."""
     try:
-        write_whole(path, content)
+        write_whole(path, content, lasting=lasting)
     except OSError as error:
-        raise Busy(f"the copy of approvals' rules can't be written: {(error.strerror or 'an error').lower()}") from None
+        raise Busy(f"{what} can't be written: {(error.strerror or 'an error').lower()}") from None
+
+
+def _write_copy(folder: str, copied: RuleCopy) -> None:
+    content = json.dumps({"rules": copied.rules, "modes": dict(copied.modes)}).encode()
+    write_file(os.path.join(folder, COPY), content, "the copy of approvals' rules")
 
 
 def recover(folder: str, *, without_rules: bool = False) -> tuple[str, RuleCopy] | None:

@@ -199,6 +199,27 @@ def test_the_oldest_files_go(tmp_path: Path) -> None:
     assert 40 == [line.row["number"] for line in read(str(tmp_path)) if line.row][-1]
 
 
+@pytest.mark.parametrize("kept", [1, 2])
+@pytest.mark.parametrize("step", ["unlink", "rename", "open"])
+def test_an_end_while_files_go_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, step: str) -> None:
+    """The head says before which line nothing is missing, and is written before the oldest file goes."""
+    record(tmp_path, 30, rotate=3000, kept=kept)
+    usual, child = getattr(os, step), os.fork()
+    if not child:
+        def ends(path: str, *rest: object) -> object:
+            found = usual(path, *rest)
+            if os.path.basename(path).startswith(FILE):
+                os._exit(0)
+            return found
+
+        monkeypatch.setattr(os, step, ends)
+        record(tmp_path, 30, rotate=3000, kept=kept)
+        os._exit(1)
+    os.waitpid(child, 0)
+    record(tmp_path, 3)
+    assert verify(str(tmp_path)).is_whole
+
+
 @pytest.mark.parametrize("why", [errno.ENOSPC, errno.EROFS])
 @pytest.mark.parametrize("call", ["write", "open"])
 def test_a_disk_that_refuses_costs_lines_that_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,6 +114,26 @@ def test_none_is_left_that_was_being_opened_when_the_service_ended(tmp_path: Pat
             service.open(PROJECT, {"sandbox": "one"}, answering, None)
     assert ["bridge closed", "detached"] == box.told
     assert [] == service.ids()
+
+
+def test_a_sandbox_whose_note_has_no_room_is_not_kept_as_one_that_asks(tmp_path: Path, box: Attached,
+                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bridge that has ended would keep it from asking by another one."""
+    def full(*_what: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    service = asking(tmp_path)
+    monkeypatch.setattr(boxes, "AskingBox", lambda *_what: SimpleNamespace(
+        box=box, hiding=None, sync=None, note=lambda: NOTE, stop=lambda: box.told.append("stopped")))
+    with monkeypatch.context() as disk:
+        disk.setattr("leeward.apps.approvals.queue.store.write_whole", full)
+        for _ in range(2):
+            with pytest.raises(Busy, match="no space left"):
+                service.open(PROJECT, {"sandbox": "one"}, answering, None)
+    assert ["stopped", "detached"] * 2 == box.told
+    assert [] == service.ids()
+    service.open(PROJECT, {"sandbox": "one"}, answering, None)
+    assert ["one"] == service.ids()
 
 
 def test_the_next_service_adopts_what_the_last_one_has_left(tmp_path: Path, box: Attached,

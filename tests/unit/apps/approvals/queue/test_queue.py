@@ -779,9 +779,9 @@ def test_on_a_full_disk_no_request_is_taken_or_decided(opened: Open) -> None:
     assert [newer.id] == [each.id for each in queue.decide([number, newer.id], True, "cli").decided]
 
 
-def test_on_a_disk_without_room_for_the_copy_of_the_rules_none_is_changed(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_for_the_copy_of_the_rules_none_is_changed(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else who asked would never hear of an approval, and a rule that is gone would be missed at the next start."""
-    def full(*_arguments: object) -> None:
+    def full(*_what: object, **_options: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     queue, told = opened(), list[str]()
@@ -820,15 +820,16 @@ def test_whatever_ends_a_change_of_rules_the_next_start_misses_none(
     for change, effect in (("add_rule", ["deny"]), ("remove_rule", [])):
         queue, left = opened(), [writes]
 
-        def ends(path: str, content: bytes, left: list[int] = left) -> None:
+        def ends(path: str, content: bytes, left: list[int] = left, **_options: bool) -> None:
             if not left[0]:
                 raise KeyboardInterrupt
             left[0] -= 1
             write_whole(path, content)
 
-        with monkeypatch.context() as end, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as end:
             end.setattr("leeward.apps.approvals.queue.store.write_whole", ends)
-            getattr(queue, change)("exec(bad)", *effect)
+            with pytest.raises(KeyboardInterrupt):
+                getattr(queue, change)("exec(bad)", *effect)
         opened().add_rule("exec(bad)", "deny")
 
 
