@@ -26,8 +26,7 @@ PLACES = ("egress", "apps/approvals", "apps/audit", "apps/faces", "apps/integrat
 ALLOWED = {
     "apps/approvals/operator_file.py:parse_policy": "where the operator's own file is no TOML, for the operator",
     "apps/approvals/carrying/settings.py:ServiceSettings._read": "where the service's own file is no JSON, for the operator",
-    "apps/approvals/queue/store.py:RequestStore.__init__": "what SQLite says of a damaged file, for the operator",
-    "apps/approvals/queue/store.py:RequestStore.transaction": "an OperationalError has SQLite's words, and no values",
+    "apps/approvals/queue/store.py:RequestStore._told": "what SQLite says of a damaged file or a full disk, without values",
     "apps/integrations/agent_framework.py:LeewardShell.run": "what the caller itself has passed, in its own process",
     "apps/integrations/dspy.py:LeewardInterpreter.execute": "what the caller itself has passed, in its own process",
     "apps/integrations/dspy.py:LeewardInterpreter.start": "what the caller itself has passed, in its own process",
