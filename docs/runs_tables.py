@@ -62,7 +62,8 @@ def frameworks() -> str:
 
 #: What `./dev suites` counts in a part of a suite.
 COUNTS = {"units": "units", "tests": "tests that pass outside", "both": "units that fail on both sides",
-          "excused": "what fails inside for a listed reason", "alone": "units that fail inside for another"}
+          "skipped": "units that skip themselves", "excused": "what fails inside for a listed reason",
+          "alone": "units that fail inside for another"}
 
 
 def suites() -> Iterator[tuple[object, ...]]:
@@ -70,7 +71,7 @@ def suites() -> Iterator[tuple[object, ...]]:
     found: dict[tuple[str, str, str], dict[str, dict[str, str | float | bool]]] = {}
     for name, row in sorted(recorded("suites").items()):
         suite, _, part = name.partition(" ")
-        found.setdefault((suite, str(row["version"]), part.partition("/")[2]), {})[part] = row
+        found.setdefault((suite, str(row["version"]), part.partition("/")[2] if part[0].isdigit() else ""), {})[part] = row
     for (suite, version, parts), named in found.items():
         rows = [*named.values()]
         counts = [sum(int(row[what]) for row in rows) if what in rows[0] else "" for what in COUNTS]

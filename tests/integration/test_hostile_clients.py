@@ -159,10 +159,7 @@ def test_a_descriptor_that_takes_long_to_close_does_not_delay_the_loop(tmp_path:
             with contextlib.suppress(ConnectionResetError):  # what it has sent was never read
                 assert b"" == hostile.recv(1)
             assert slowest(daemon) < LINGER_S / 2
-        until = time.monotonic() + PATIENCE
-        while held(daemon.process.pid) > before and time.monotonic() < until:
-            daemon.idle()
-        assert held(daemon.process.pid) <= before
+        poll_until(lambda: (daemon.idle(), held(daemon.process.pid) <= before)[1], "descriptors of another process")
 
 
 def test_a_descriptor_that_is_never_received_does_not_delay_the_loop(tmp_path: Path) -> None:

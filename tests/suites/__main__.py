@@ -1,14 +1,16 @@
 """
 Test suites of other people's programs, whole and by command: what passes outside has to pass inside.
 
-    ./dev suites [--part N/M|PREFIX] [--folder FOLDER] [--only UNIT]... cpython-3.11 cpython-3.13 git sqlite coreutils node
+    ./dev suites [--part N/M|PREFIX] [--folder FOLDER] [--only UNIT]... [--again] SUITE...
+    SUITE: cpython-3.11 cpython-3.13 git sqlite coreutils node
 
 Runs in:   a developer's shell, as root; hours for all of them, so --part takes each Mth unit, from the Nth on, or those
            whose names begin so. CPython's are the modules of `test` that the interpreter ships, by functions of
            test_cpython_suite.py; one of another version is one of pyenv's. The others are Debian's sources of this release,
-           built outside; of node, Debian's binary.
-Outside:   an ordinary user, in a copy of the tree. Inside: a sandbox of the profile `workdir` with another copy; CPython's
-           in jobs with a loopback.
+           built outside; of node, Debian's binary. With --again those of the others that agreed last time don't run: what is
+           left of a part that was stopped, and what differed.
+Inside:    a sandbox as of the profile `workdir` with a copy of the tree; CPython's in jobs with a loopback.
+Outside:   an ordinary user, in another copy; but for CPython's only the units that fail inside.
 Result:    a line for each unit that differs, with what fails inside alone, twice, and no row of reasons.py has (the folder's
            SUITE.differ.log has all of it); and one for all; 1 if any differs. With LEEWARD_RECORD=1 docs/runs has what a
            part found, for the table in docs/frameworks.md.
@@ -18,14 +20,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,9 +46,26 @@ CONFIG = """\
 sandbox_idle = 86400
 sandbox_lifetime = 86400
 """
-LIMITS = {"memory": "4G", "processes": 256}
+#: Behind what else is configured.
+PROFILE = f"""
+[ceilings]
+processes = 1024
+[profiles.suites]
+base = "workdir"
+terminal = true
+[profiles.suites.limits]
+memory = "4G"
+files = "3G"
+processes = 1024
+cpu = {100 * (os.cpu_count() or 1)}
+"""
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 APT = ("apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=300")
+
+#: What fails, by unit and by name, with how.
+Found = dict[str, dict[str, str]]
+NO_RESULT = {"has no result": ""}
+SKIPS = "skips itself"
 
 
 @dataclass(frozen=True)
@@ -56,24 +77,48 @@ class Suite:
         units: lists them, given the tree.
         line: runs the unit `$1`, in the tree.
         failed: a regular expression for what fails in the output, by name; a unit that ends with another status than
-            0 and names nothing fails by itself, unless its status is *skipped*.
+            0 and names nothing fails by itself.
+        together: so many units of a folder run by one line, which has their names behind `$0`.
+        result: for those, what tells of one: whether it fails, its name, why it is skipped, and what it said.
     """
 
     needs: tuple[str, ...]
     build: str
     units: Callable[[Path], list[str]]
     line: str
-    failed: str
-    skipped: int = -1
+    failed: str = "(?!)"
+    together: int = 1
+    result: str = ""
 
-    def failures(self, unit: str, status: int, output: str) -> set[str]:
+    def failures(self, units: Sequence[str], status: int, output: str) -> Found:
+        """What fails in each unit that ran, with how it did, as far as that is known."""
+        if self.result:
+            all_found: Found = {}
+            for fails, name, why, how in re.findall(self.result, output, re.MULTILINE):
+                failed = {f"{SKIPS}: {why}": ""} if why else {"fails": how} if fails else {}
+                all_found.setdefault(name, {}).update(failed)  # .js and .mjs have one name
+            return all_found
         found = set(re.findall(self.failed, output, re.MULTILINE))
-        return found or ({f"{unit} ends with {status}"} if status not in (0, self.skipped) else set())
+        if not found and status:
+            found = {f"{units[0]} ends with {status}"}
+        return {units[0]: dict.fromkeys(found, "")}
+
+    def batches(self, units: list[str]) -> Iterator[list[str]]:
+        for _, folder in itertools.groupby(units, lambda unit: self.together > 1 and unit.partition("/")[0]):
+            while batch := list(itertools.islice(folder, self.together)):
+                yield batch
 
 
 def _coreutils(tree: Path) -> list[str]:
     listed = (tree / "tests/local.mk").read_text().partition("\nall_tests =")[2].partition("\n\n")[0]
     return re.findall(r"tests/[\w/.+-]+\.(?:sh|pl|xpl)", listed)
+
+
+def _node(tree: Path) -> list[str]:
+    """The tests of the folders that its runner takes if it is told none."""
+    without = (tree / "tools/test.py").read_text().partition("IGNORED_SUITES = [")[2].partition("]")[0]
+    return sorted({f"{each.parent.name}/{each.stem}" for each in tree.glob("test/*/*.*js")
+                   if (each.parent / "testcfg.py").exists() and f"'{each.parent.name}'" not in without})
 
 
 SUITES = {
@@ -90,13 +135,15 @@ SUITES = {
     "coreutils": Suite((), "FORCE_UNSAFE_CONFIGURE=1 ./configure -q --disable-nls && make -j2", _coreutils,
                        'make -s check-TESTS TESTS="$1" SUBDIRS=. >/dev/null; cat "${1%.*}.log" >&2; '
                        'exec sed -n "s/^:test-result: /result /p" "${1%.*}.trs"', r"^result ((?:FAIL|ERROR).*)$"),
-    # Its parts that Debian has packaged are looked for in /usr/share/nodejs.
+    # By its own runner, with Debian's settings. Its parts that Debian has packaged are looked for in /usr/share/nodejs.
     "node": Suite(("libc-ares2", "libuv1", "libicu72", "node-acorn", "node-cjs-module-lexer", "node-undici", "patchelf"),
-                  """set -e; apt-get -q download nodejs libnode108; for each in *.deb; do dpkg -x "$each" binaries; done
+                  """set -e; rm -r deps/openssl/config; ln -s binaries/usr/bin/node node
+                  apt-get -q download nodejs libnode108; for each in *.deb; do dpkg -x "$each" binaries; done
                   cd binaries/usr/lib/*-linux-gnu && patchelf --set-rpath "\\$ORIGIN/../lib/${PWD##*/}" ../../bin/node""",
-                  lambda tree: sorted(each.name for each in tree.glob("test/parallel/test-*.*js")),
-                  'exec timeout -k 5 60 binaries/usr/bin/node $(sed -n "s#^// Flags: ##p" test/parallel/$1) test/parallel/$1',
-                  "(?!)"),
+                  _node, """for each; do names="$names|${each#*/}"; done
+                  export NODE_TEST_NO_INTERNET=1 OPENSSL_CONF="$PWD/deps/openssl/openssl/apps/openssl.cnf"
+                  exec python3 tools/test.py -p tap -j 4 "${1%%/*}/(${names#|})\"""", together=30,
+                  result=r"^(not )?ok \d+ (\S+)(?: # skip (.*)|.*)\n((?:  .*\n)*)"),
 }
 #: Debian's source package, where it has another name.
 SOURCES = {"sqlite": "sqlite3", "node": "nodejs"}
@@ -139,10 +186,10 @@ def source(name: str, folder: Path) -> Path:
 
 
 def part_of(units: list[str], asked: argparse.Namespace) -> list[str]:
-    if asked.only or "/" not in asked.part:
+    numbers = re.fullmatch(r"(\d+)/(\d+)", asked.part)
+    if asked.only or not numbers:
         return [unit for unit in units if (unit in asked.only if asked.only else unit.startswith(asked.part))]
-    first, step = map(int, asked.part.split("/"))
-    return units[first - 1::step]
+    return units[int(numbers[1]) - 1::int(numbers[2])]
 
 
 def differs(suite: str, unit: str, failed: dict[str, str], said: str, folder: Path) -> None:
@@ -159,7 +206,7 @@ def told(name: str, version: str, asked: argparse.Namespace, **found: int) -> No
 
     Args:
         found: how many *units* it has; how many fail on *both* sides, and *alone* inside; the tests *excused* by a row,
-            and the *tests* that pass outside, where they are counted.
+            and the units that are *skipped* outside and the *tests* that pass there, where they are counted.
     """
     print(f"{name}: {', '.join(f'{what} {count}' for what, count in found.items())}", flush=True)
     if not asked.only:
@@ -171,43 +218,74 @@ def compared(name: str, asked: argparse.Namespace) -> int:
     folder = Path(asked.folder)
     suite, tree = SUITES[name], source(name, folder)
     units, version = part_of(suite.units(tree), asked), (folder / f"{name}.version").read_text()
-    print(f"{name}: {version}, {len(units)} units", flush=True)
-    with _trees(tree, folder) as (there, here), _daemon() as daemon, ThreadPoolExecutor(1) as other:
-        def outside(unit: str) -> set[str]:
+    kept = folder / f"{name}-{version}.json"
+    agree: dict[str, dict[str, int]] = json.loads(kept.read_text()) if kept.exists() else {}
+    if not asked.again:
+        agree = {unit: counts for unit, counts in agree.items() if unit not in units}
+    left, count = [unit for unit in units if unit not in agree], Counter[str]()
+    print(f"{name}: {version}, {len(left)} units of {len(units)}", flush=True)
+    with _trees(tree, folder) as (there, here), _daemon() as daemon:
+        def outside(batch: Sequence[str]) -> Found:
             done = subprocess.run(["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "timeout", "-k", "5",
-                                   str(UNIT_S), "sh", "-c", suite.line, "sh", unit], cwd=there, stdin=subprocess.DEVNULL,
+                                   str(UNIT_S), "sh", "-c", suite.line, "sh", *batch], cwd=there, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
                                   env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(there), "TZ": "UTC"})
-            return suite.failures(unit, done.returncode, done.stdout)
+            return suite.failures(batch, done.returncode, done.stdout)
 
-        def inside(unit: str) -> tuple[set[str], str]:
-            with leeward.Sandbox(socket=daemon.socket, profile="workdir", workdir=str(here), **LIMITS) as box:
-                done = box.run(["sh", "-c", f"exec 2>&1; {suite.line}", "sh", unit], timeout=UNIT_S, output="64M",
+        def inside(batch: Sequence[str]) -> tuple[Found, str]:
+            with leeward.Sandbox(socket=daemon.socket, profile="suites", workdir=str(here)) as box:
+                done = box.run(["sh", "-c", f"exec 2>&1; {suite.line}", "sh", *batch], timeout=UNIT_S, output="64M",
                                overflow="cut", env={"TZ": "UTC"})
-            return suite.failures(unit, done.exit_code, done.text), done.text
+            return suite.failures(batch, done.exit_code, done.text), done.text
 
-        alone = both = excused = 0
-        for unit in units:
-            beside = other.submit(outside, unit)
-            (failed, text), expected = inside(unit), beside.result()
-            both += bool(expected)
-            rows = {each for each in failed - expected if reason(name, unit, each, text)}
-            excused += len(rows)
-            if failed - expected - rows:
-                again, text = inside(unit)
-                failed &= again
-            if left := sorted(failed - expected - rows):
-                alone += 1
-                differs(name, unit, dict.fromkeys(left, ""), text[-20000:], folder)
-        told(name, version, asked, units=len(units), both=both, alone=alone, excused=excused)
-    return alone
+        for batch in suite.batches(left):
+            found, text = inside(batch)
+            doubtful = [unit for unit in batch if found.get(unit, NO_RESULT)]  # else nothing can differ
+            expected = outside(doubtful) if doubtful else {}
+            if not found and not expected:
+                count["alone"] += len(batch)
+                differs(name, batch[0], {"nothing ran": text}, "", folder)
+                continue
+            counts, differ = _sorted_out(name, batch, found, expected, text)
+            again, text = inside([*differ]) if differ else ({}, "")
+            for unit, names in differ.items():
+                if twice := {each: how for each, how in again.get(unit, NO_RESULT).items() if each in names}:
+                    count.update(counts.pop(unit), alone=1)
+                    differs(name, unit, twice, "" if suite.result else text[-20000:], folder)
+            agree |= counts
+            kept.write_text(json.dumps(agree))
+    for unit in units:
+        count.update(agree.get(unit, {}))
+    if none := [unit for unit in units if unit in agree and not agree[unit]]:
+        print(f"  left out by its runner: {' '.join(none)}")
+    told(name, version, asked, **{what: count[what] for what in ("units", "both", "alone", "excused")},
+         **{"skipped": count["skipped"]} if suite.result else {})
+    return count["alone"]
+
+
+def _sorted_out(name: str, batch: Sequence[str], found: Found, expected: Found,
+                text: str) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
+    """For each unit what it counts as (none, if its runner leaves it out), and what fails inside alone without a row."""
+    counts: dict[str, dict[str, int]] = {unit: {} for unit in batch}
+    differ: dict[str, set[str]] = {}
+    for unit in {*found, *expected}:
+        failed = found.get(unit, NO_RESULT)
+        known = expected.get(unit, NO_RESULT) if failed else {}
+        alone = {*failed} - {*known}
+        rows = {each for each in alone if reason(name, unit, each, failed[each] or text)}
+        skipped = any(each.startswith(SKIPS) for each in known)
+        counts[unit] = {"units": 1, "excused": len(rows), "skipped": skipped, "both": int(bool(known) and not skipped)}
+        if alone - rows:
+            differ[unit] = alone - rows
+    return counts, differ
 
 
 @contextlib.contextmanager
 def _trees(tree: Path, folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Two copies of the tree: of the ordinary user, and for sandboxes."""
-    with tempfile.TemporaryDirectory(dir=folder) as made:
-        os.chmod(made, 0o755)
+    """Two copies of the tree in memory, where a sync costs nothing: of the ordinary user, and for sandboxes."""
+    with tempfile.TemporaryDirectory(dir=folder) as made, contextlib.ExitStack() as mounted:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "leeward-suites", made], check=True)
+        mounted.callback(subprocess.run, ["umount", "--lazy", made], check=True)
         for name in ("outside", "inside"):
             subprocess.run(["cp", "-a", "--", tree, f"{made}/{name}"], check=True)
         subprocess.run(["chown", "-R", f"{USER}:{USER}", f"{made}/outside"], check=True)
@@ -218,7 +296,7 @@ def _trees(tree: Path, folder: Path) -> Iterator[tuple[Path, Path]]:
 def _daemon(more: str = "pool_size = 1\n") -> Iterator[LiveDaemon]:
     with tempfile.TemporaryDirectory(prefix="leeward-suites-") as made:
         config = Path(made, "c.toml")
-        config.write_text(CONFIG + more)
+        config.write_text(CONFIG + more + PROFILE)
         config.chmod(0o600)
         with LiveDaemon(Path(made), "--config", str(config)) as daemon:
             yield daemon
@@ -275,6 +353,7 @@ def main() -> int:
     reading.add_argument("suites", nargs="+", metavar="SUITE")
     reading.add_argument("--part", default="1/1", metavar="N/M|PREFIX")
     reading.add_argument("--only", action="append", default=[], metavar="UNIT")
+    reading.add_argument("--again", action="store_true")
     reading.add_argument("--folder", default="/var/tmp/leeward-suites", metavar="FOLDER")
     asked = reading.parse_args()
     if os.geteuid() != 0:
