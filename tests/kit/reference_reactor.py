@@ -10,7 +10,8 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from leeward.daemon.loop import closing
-from leeward.daemon.loop.reactor import READ, WRITE, Reactor, Stream
+from leeward.daemon.loop.native import NativeStream
+from leeward.daemon.loop.reactor import READ, WRITE, Reactor
 from leeward.daemon.serving.connection import Connection
 
 #: Bytes of one read; malloc allocates so many without mmap(2).
@@ -128,8 +129,8 @@ class ReferenceReactor(Reactor):
                failed: Callable[[OSError], None]) -> None:
         self.watch(listener.fileno(), READ, _Door(self, listener, met, failed).ready)
 
-    def stream(self, sock: socket.socket, receiver: Connection) -> Stream:
-        return ReferenceStream(self, sock, receiver)
+    def stream(self, sock: socket.socket, receiver: Connection) -> NativeStream:
+        return ReferenceStream(self, sock, receiver)  # type: ignore[return-value]  # it has the same calls
 
     def pulse(self) -> tuple[int, float]:
         return self.turns, self._waits_until

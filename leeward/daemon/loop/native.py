@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from leeward._native import loop as native
 from leeward.daemon.loop import closing
 from leeward.daemon.loop.fast_path import FastPath
-from leeward.daemon.loop.reactor import JobStart, Reactor, Stream
+from leeward.daemon.loop.reactor import JobStart, Reactor
 from leeward.errors import KernelRefusal, Unsupported
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class NativeReactor(Reactor):
         self._loop.accept(listener.fileno())
         self._listeners[listener.fileno()] = met, failed
 
-    def stream(self, sock: socket.socket, receiver: Connection) -> Stream:
+    def stream(self, sock: socket.socket, receiver: Connection) -> NativeStream:
         number = next(self._numbers)
         self._loop.stream(sock.fileno(), number, guarded=closing.guarded(sock))
         made = self._streams[sock.fileno()] = NativeStream(self, self._loop, sock.fileno(), number, receiver)
@@ -190,14 +190,20 @@ class NativeStream:
         self.fast_path_allowed = False
 
     def read(self, on: bool) -> None:
+        """Read input, or stop reading. Bytes that are being received may still arrive."""
         self._loop.read(self.fd, on)
 
     def allow_fast_path(self, on: bool) -> None:
+        """Set whether nothing of this connection waits, so that a whole request may take the fast path."""
         if on != self.fast_path_allowed:
             self.fast_path_allowed = on
             self._loop.fast_path(self.fd, on)
 
     def send(self, data: memoryview, fds: Sequence[int] = ()) -> int | None:
+        """
+        Send *data* and *fds*. Returns how many bytes were taken; None if *data* must stay unchanged until `sent` is
+        called. BlockingIOError if there is no room until `room` is called; else OSError if the stream is broken.
+        """
         sent = self._loop.send(self.fd, data, fds)
         if sent is None:
             self._reactor._flying[self._number] = self, data
@@ -205,8 +211,10 @@ class NativeStream:
 
     @property
     def backlog(self) -> int:
+        """The number of bytes of the fast path's answers that the kernel hasn't taken yet."""
         return self._loop.backlog(self.fd)
 
     def close(self) -> None:
+        """End the stream: the receiver is called no more, except its `sent`. The caller then has to close the socket."""
         del self._reactor._streams[self.fd]
         self._loop.forget(self.fd)

@@ -18,17 +18,17 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.base.dataclass import dataclass
-from leeward.base.protocols import Protocol
 from leeward.daemon.loop.barrier import Barrier, nothing
 from leeward.daemon.loop.closing import Closer
 
 if TYPE_CHECKING:
     from leeward.daemon.loop.fast_path import FastPath
+    from leeward.daemon.loop.native import NativeStream
     from leeward.daemon.serving.connection import Connection
 
 READ = select.EPOLLIN
@@ -61,30 +61,6 @@ class Ran:
     ended: float
     cpu_time: float
     memory_peak: int
-
-
-class Stream(Protocol):
-    @property
-    def fd(self) -> int: ...
-
-    def read(self, on: bool) -> None:
-        """Read input, or stop reading. Bytes that are being received may still arrive."""
-
-    def allow_fast_path(self, on: bool) -> None:
-        """Set whether nothing of this connection waits, so that a whole request may take the fast path."""
-
-    def send(self, data: memoryview, fds: Sequence[int] = ()) -> int | None:
-        """
-        Send *data* and *fds*. Returns how many bytes were taken; None if *data* must stay unchanged until `sent` is
-        called. BlockingIOError if there is no room until `room` is called; else OSError if the stream is broken.
-        """
-
-    @property
-    def backlog(self) -> int:
-        """The number of bytes of the fast path's answers that the kernel hasn't taken yet."""
-
-    def close(self) -> None:
-        """End the stream: the receiver is called no more, except its `sent`. The caller then has to close the socket."""
 
 
 def reason(error: int) -> str:
@@ -228,7 +204,7 @@ class Reactor:
                 self.closer.close(sock)  # nobody serves this client
             self.barrier.caught(met, error)
 
-    def stream(self, sock: socket.socket, receiver: Connection) -> Stream:
+    def stream(self, sock: socket.socket, receiver: Connection) -> NativeStream:
         """Pass the bytes of *sock*, non-blocking and the caller's, to *receiver*."""
         raise NotImplementedError
 

@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.barrier import in_any_case
-from leeward.daemon.loop.reactor import JobStart, Ran, Stream, reason
+from leeward.daemon.loop.reactor import JobStart, Ran, reason
 from leeward.daemon.run.runner_states import after
 from leeward.daemon.run.verdict import bug
 from leeward.daemon.serving.flight import Flight
@@ -110,7 +110,7 @@ class Connection:
         self._output = Outbox(self._flight.own, server.reactor.now)
         self._heard = server.reactor.now()
         self._reading = True
-        self._stream: Stream = server.reactor.stream(sock, self)
+        self._stream = server.reactor.stream(sock, self)
         try:
             self.watch()
         except BaseException:

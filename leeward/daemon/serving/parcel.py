@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from leeward._native.memfd import memory_file
 from leeward.base.dataclass import dataclass, field
-from leeward.daemon.loop.reactor import Stream
+from leeward.daemon.loop.native import NativeStream
 from leeward.daemon.run.report import LARGE_REPLY, PLACEMENTS, Arena, Report
 from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.errors import SHORT, BadRequest, Busy
@@ -162,7 +162,7 @@ class Outbox:
         self.size += len(parcel.frame)
         self._own(parcel.weight)
 
-    def flush(self, stream: Stream) -> None:
+    def flush(self, stream: NativeStream) -> None:
         """Send as many bytes as *stream* takes; OSError if the client is gone."""
         while self._parcels and not self._flying:
             parcel = self._first()
