@@ -219,7 +219,7 @@ class Queries:
             try:
                 for piece in pieces:
                     read += list(messages.feed(piece))
-                    assert messages.held <= dns.MAX_QUERY + 1
+                    assert len(messages._held) <= dns.MAX_QUERY + 1
             except PeerError as error:
                 read.append(str(error).encode())
             found.append(read)
