@@ -225,9 +225,8 @@ def written_by_daemon(view: View) -> tuple[str, ...]:
 
 def _opened_for_writing(targets: Sequence[str], cells: Sequence[Cell]) -> Iterator[Step]:
     """
-    Open files of the root for writing, by a copy of the root's mount: a mount on which a file is open for writing can't be
-    made read-only. The copy goes with the old root: closed while it is detached, it would cost a wait of its own for the
-    kernel's other processors.
+    Open files of the root for writing, by a detached copy of the root's mount: a mount on which a file is open for
+    writing can't be made read-only.
     """
     if not cells:
         return
@@ -237,7 +236,6 @@ def _opened_for_writing(targets: Sequence[str], cells: Sequence[Cell]) -> Iterat
         made = target.startswith("/proc/")
         path = f"{MADE}/{posixpath.basename(target)}" if made else target
         yield gives(cell, Call.OPENAT, tree, path.lstrip("/"), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0)
-    yield native.move_step(tree, "/proc")
     yield returns(Call.CLOSE, tree)
 
 

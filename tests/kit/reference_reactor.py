@@ -8,11 +8,14 @@ import select
 import socket
 from array import array
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from leeward.daemon.loop import closing
 from leeward.daemon.loop.native import NativeStream
 from leeward.daemon.loop.reactor import READ, WRITE, Reactor
-from leeward.daemon.serving.connection import Connection
+
+if TYPE_CHECKING:  # frameworks' environments have no structlog
+    from leeward.daemon.serving.connection import Connection
 
 #: Bytes of one read; malloc allocates so many without mmap(2).
 _CHUNK = 1 << 16
