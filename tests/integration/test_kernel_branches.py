@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from kit import reactors
 from kit.live_daemon import PATIENCE, LiveDaemon, held
 from kit.stalling import standing_still
 from kit.waiting import poll_until
+from leeward.daemon.sandboxes.sandbox import AHEAD_S
 from leeward.spec.outcome import Outcome
 
 DAEMON, REACTORS = ("--pool-size", "4"), reactors.WAYS
@@ -201,18 +203,25 @@ def test_a_further_branch_is_forked_ahead_unless_code_may_run_meanwhile(box: lee
 
     kernel = box.kernel()
     kernel.execute(TELLS + left)
-    drawn = [in_branch("__import__('random').random()") for _ in range(2)]
+    drawn = [in_branch("__import__('random').random()")]
+    since = time.monotonic()
+    drawn.append(in_branch("__import__('random').random()"))
     ahead = told(1)
     assert may == (ahead != "0")
     if not may:
         assert ["1", "1"] == [in_branch("x"), in_branch("x")]
     else:
         assert not kernel.interrupt()
-        drawn.append(in_branch("random.random(), os.getpid()"))
-        assert drawn[2] is not None
-        assert ahead == drawn[2].strip("()").split(", ")[1]
-        assert 3 == len({each.strip("()").split(",")[0] for each in drawn if each})
-        ahead = told(2)
+        for lines in itertools.count(2):
+            before, expected = time.monotonic(), ahead
+            drawn.append(in_branch("random.random(), os.getpid()"))
+            late, since = time.monotonic() - since > AHEAD_S, before
+            ahead = told(lines)
+            assert drawn[-1] is not None
+            if expected == drawn[-1].strip("()").split(", ")[1]:
+                break
+            assert late  # nobody asked for it in time, on a busy machine
+        assert len(drawn) == len({each.strip("()").split(",")[0] for each in drawn if each})
         kernel.execute("x = 2")
         poll_until(lambda: "False" == kernel.execute(f"os.path.exists('/proc/{ahead}')").value, "it lives on")
         assert "(2, False)" == in_branch(f"x, os.getpid() == {ahead}")
