@@ -2,8 +2,9 @@
 The content of files: reads and writes it in pieces, appends to it, and edits it. Paths are bytes.
 
 A file is opened without blocking, and refused if it isn't a regular file. A file that is written has another name in
-the same folder until its last piece has come; then it is renamed. A file that is read or written in several pieces
-stays open under a handle, so that all pieces are of one file even if its name changes.
+the same folder until it is whole; then it is renamed. One that comes in several pieces has none until then, where its file
+system can do that (O_TMPFILE): so nothing is left of it if this process is killed. A file that is read or written in
+several pieces stays open under a handle, so that all pieces are of one file even if its name changes.
 """
 
 from __future__ import annotations
@@ -151,10 +152,12 @@ def _nth(chunk: bytes, count: int) -> int:
 class FileWriting(_DroppedOnError):
     """
     A file that is written in pieces under another name. If *new*, its path must not exist. *mode* -1 keeps that of the
-    file that is replaced, *time* -1 is now. The other name has the *word*, a random one by default.
+    file that is replaced, *time* -1 is now. The other name has the *word*, a random one by default. One that takes *long*
+    has no name meanwhile.
     """
 
-    def __init__(self, path: bytes, *, new: bool = False, mode: int = -1, time: int = -1, word: bytes = b"") -> None:
+    def __init__(self, path: bytes, *, new: bool = False, mode: int = -1, time: int = -1, word: bytes = b"",
+                 long: bool = False) -> None:
         self._new, self._time = new, time
         self.size = 0
         before, path = _in_place(path, new)
@@ -166,7 +169,9 @@ class FileWriting(_DroppedOnError):
             raise failed(errno.EISDIR)
         self._mode = mode = mode & 0o777 if mode >= 0 else -1  # what open(2) makes of 0666
         self._beside = _BESIDE % (path[:cut], word or os.urandom(8).hex().encode())
-        self.fd = _made(self._beside, mode)
+        fd = _unnamed(path[:cut], mode) if long else -1
+        self._named = fd < 0
+        self.fd = _made(self._beside, mode) if self._named else fd
 
     def put(self, offset: int, data: bytes | memoryview) -> None:
         while data:
@@ -181,10 +186,13 @@ class FileWriting(_DroppedOnError):
                 os.fchmod(self.fd, self._mode)
             if self._time >= 0:
                 os.utime(self.fd, ns=(self._time, self._time))
-            if self._new:
+            if not self._named:  # the folder is ignored, since the path is absolute; without one link(2) would follow nothing
+                os.link(b"/proc/self/fd/%d" % self.fd, self.path if self._new else self._beside, src_dir_fd=self.fd)
+                self._named = not self._new
+            elif self._new:
                 os.link(self._beside, self.path, follow_symlinks=False)
                 os.unlink(self._beside)
-            else:
+            if not self._new:
                 os.rename(self._beside, self.path)
         except BaseException:
             self.drop()
@@ -193,17 +201,30 @@ class FileWriting(_DroppedOnError):
 
     def drop(self) -> None:
         os.close(self.fd)
-        _unlink(self._beside)
+        if self._named:
+            _unlink(self._beside)
 
 
 def _made(beside: bytes, mode: int) -> int:
     """A new file, which others can't open where it will have another *mode* than usual; and the folders that lead to it."""
-    allowed = 0o666 if mode < 0 else 0o600
     try:
-        return os.open(beside, _MADE, allowed)
+        return os.open(beside, _MADE, _allowed(mode))
     except FileNotFoundError:
         os.makedirs(beside[:beside.rfind(b"/") + 1], exist_ok=True)
-        return os.open(beside, _MADE, allowed)
+        return os.open(beside, _MADE, _allowed(mode))
+
+
+def _allowed(mode: int) -> int:
+    return 0o666 if mode < 0 else 0o600
+
+
+def _unnamed(folder: bytes, mode: int) -> int:
+    """The same of a file without a name; -1 where the file system has none such."""
+    os.makedirs(folder or b".", exist_ok=True)
+    try:
+        return os.open(folder or b".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, _allowed(mode))
+    except OSError:  # for any other reason the next call fails as well
+        return -1
 
 
 def _unlink(beside: bytes) -> None:
@@ -284,7 +305,7 @@ def read(call: Fields, handles: Handles) -> dict[str, Any]:
 def write(call: Fields, handles: Handles) -> dict[str, Any]:
     number = call["handle"]
     one = handles.take(number) if number else FileWriting(call["path"], new=call["new"], mode=call["mode"],
-                                                      time=call["time"])
+                                                      time=call["time"], long=call["more"])
     with one:
         if not isinstance(one, FileWriting):
             raise failed(errno.EBADF)

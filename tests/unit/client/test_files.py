@@ -54,6 +54,35 @@ def test_written_files_are_read_back(files: leeward.Files) -> None:
     assert 27 == large.value.errno
 
 
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_file_in_pieces_has_no_name_until_it_is_whole(files: leeward.Files, unnamed: bool,
+                                                       monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where its file system can do that; else another one. Then it replaces what is there, keeping its mode, or nothing."""
+    if not unnamed:
+        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # EISDIR, as of a file system without them
+    monkeypatch.chdir(tmp_path)
+    handles, seen = file_content.Handles(), list[int]()
+    Path("there").write_bytes(b"old")
+    Path("there").chmod(0o640)
+
+    def written(path: bytes, new: bool) -> None:
+        call = {"path": path, "new": new, "mode": -1, "time": -1}
+        number = file_content.write({**call, "handle": 0, "offset": 0, "data": b"1", "more": True}, handles)["handle"]
+        seen.append(len([*tmp_path.rglob(".leeward-*")]))
+        file_content.write({**call, "handle": number, "offset": 1, "data": b"2", "more": False}, handles)
+
+    written(b"there", new=False)
+    written(b"a/b", new=False)
+    written(bytes(tmp_path / "new"), new=True)
+    with pytest.raises(FileExistsError):
+        written(b"new", new=True)
+
+    assert [0 if unnamed else 1] * 3 == seen
+    assert [b"12"] * 3 == [Path(name).read_bytes() for name in ("there", "a/b", "new")]
+    assert 0o640 == Path("there").stat().st_mode & 0o777
+    assert [] == [*tmp_path.rglob(".leeward-*")]
+
+
 def test_many_files_are_written_and_read_by_one_call(files: leeward.Files) -> None:
     """More than a request takes, large ones among them, at any paths; what is there keeps its mode unless one is given."""
     files.write("there", b"old", mode=0o640)
