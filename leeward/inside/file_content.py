@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import os
+import re
 import stat
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,15 +27,19 @@ from leeward.wire.file_batches import FOUND, files_in, found_of
 MOST_HANDLES = 64
 #: Bytes of a file that is edited, at most: two copies of it are in memory meanwhile.
 MOST_EDITED = 32 << 20
-#: Names of files that a batch to write reads from folders at most, and folders above one that it makes by another name.
-_MOST_NAMES, _MOST_ABOVE = 8000, 16
+#: Names of files that a batch to write reads from folders at most, and folders above one that it makes by another name;
+#: and of those that it locks.
+_MOST_NAMES, _MOST_ABOVE, _MOST_LOCKED = 8000, 16, 32
 
 _OPEN = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MADE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: What no file is called.
 _NO_NAMES = frozenset((b"", b".", b".."))
 #: The name of a file that isn't complete, of its folder with a slash and a word.
 _BESIDE = b"%b.leeward-%b.tmp"
+#: That of a batch's folder.
+_OF_BATCH = re.compile(rb"\.leeward-[0-9a-f]{16}-\d+\.tmp")
 
 Fields = Mapping[str, Any]
 #: One of a batch: its number, path, permission bits or -1, content.
@@ -321,13 +327,17 @@ def write(call: Fields, handles: Handles) -> dict[str, Any]:
 class _Batch:
     """
     Files that are written together. A missing folder has another name until all that belongs into it is there, so that its
-    files don't need one each. One that is there is read once, for its second file, so that new files need no look each.
+    files don't need one each. The first are sticky and locked meanwhile: so what is left of those, if their process is
+    killed, the next batch removes that makes a folder there. One that is there is read once, for its second file, so that new
+    files need no look each.
     """
 
     def __init__(self) -> None:
         self._word, self._left = os.urandom(8).hex().encode(), _MOST_NAMES
         self._at = {**_TOPS}
         self._missing: dict[bytes, tuple[bytes, list[_File]]] = {}  # by their present names
+        self._marked: dict[bytes, tuple[int, int]] = {}  # those folders, and the modes that they will have
+        self._swept = set[bytes]()
         self._made = list[bytes]()  # these, and the folders in them
         self._again = list[_File]()
         self._named = 0
@@ -379,8 +389,12 @@ class _Batch:
             if folder.startswith(tuple(here)):
                 with contextlib.suppress(OSError):
                     os.rmdir(folder)
+        for fd, mode in self._marked.values():
+            with contextlib.suppress(OSError):  # it may be another's by now
+                os.fchmod(fd, mode)
+            os.close(fd)
         self._again += again
-        self._missing, self._made, self._at = {}, [], {**_TOPS}
+        self._missing, self._marked, self._made, self._at = {}, {}, [], {**_TOPS}
         return self._again
 
     def _find(self, folder: bytes) -> _At:
@@ -406,9 +420,14 @@ class _Batch:
         try:
             os.lstat(folder[:-1])
         except FileNotFoundError:
+            if above not in self._swept:
+                self._swept.add(above)
+                _sweep(above)
             with contextlib.suppress(OSError):  # then its first file says why
                 self._make(there)
                 self._missing[there] = folder, []
+                if len(self._marked) < _MOST_LOCKED:
+                    self._marked[there] = _marked(there)
                 return there, self._missing[there][1]
         except OSError:
             pass  # as well
@@ -444,6 +463,37 @@ class _Batch:
             return None
         self._left -= len(names)
         return names | _NO_NAMES if self._left else None
+
+
+def _marked(folder: bytes) -> tuple[int, int]:
+    """Lock a new *folder*, and mark it as a batch's. Returns its descriptor and its mode."""
+    fd = os.open(folder, _FOLDER)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mode = stat.S_IMODE(os.fstat(fd).st_mode)
+        os.fchmod(fd, mode | stat.S_ISVTX)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, mode
+
+
+def _sweep(above: bytes) -> None:
+    """Remove the folders of batches in *above* whose processes were killed."""
+    from leeward.inside.file_tree import remove  # a circle
+
+    there = list[bytes]()
+    with contextlib.suppress(OSError), os.scandir(above or b".") as entries:
+        there += (each.path for each in itertools.islice(entries, _MOST_NAMES) if _OF_BATCH.fullmatch(each.name))
+    for folder in there:
+        with contextlib.suppress(OSError):
+            fd = os.open(folder, _FOLDER)
+            try:
+                if os.fstat(fd).st_mode & stat.S_ISVTX:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove(folder, recursive=True, missing=True)
+            finally:
+                os.close(fd)
 
 
 def write_many(data: bytes, told: Told) -> list[list[Any]]:

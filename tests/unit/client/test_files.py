@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import io
 import os
+import signal
+import stat
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -16,6 +19,7 @@ import pytest
 
 import leeward
 from kit.sandbox_stand import Stand
+from leeward.base.closing import OwnedFd
 from leeward.client.file_calls import chunks_in, read_many, write_many
 from leeward.client.file_trees import stays_below
 from leeward.errors import PeerError
@@ -117,6 +121,36 @@ def test_folders_of_many_files_are_made_whatever_they_are_called(files: leeward.
         path: error.errno for path, error in wrong.value.errors.items()}  # type: ignore[attr-defined]  # an OSError
     assert [b"1", b"7"] == [*files.read_many(["new/a", "new/last"]).values()]
     assert [] == files.glob("**/.leeward-*")
+
+
+def test_what_a_batch_has_left_whose_process_was_killed_is_removed_by_the_next_one(
+        monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not that of one that still runs, nor what others have called so: a folder, one behind a link, a file."""
+    monkeypatch.chdir(tmp_path)
+    batch = b"".join(b"".join(file_of(b"at/new/%d" % number, -1, b"x")) for number in range(9))
+    Path("at").mkdir()
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(os, "rename", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        file_content.write_many(batch, lambda _: {})
+    os.waitpid(child, 0)
+    [left] = os.listdir("at")  # control
+    assert 9 == len(os.listdir(f"at/{left}"))
+    theirs, link, file, runs = (f"{left.rpartition('-')[0]}-{number}.tmp" for number in range(90, 94))
+    for folder in ("far", f"at/{theirs}", f"at/{runs}"):
+        Path(folder).mkdir()
+        Path(folder, "kept").touch()
+    for folder in ("far", f"at/{runs}"):
+        os.chmod(folder, 0o1755)
+    os.symlink("../far", f"at/{link}")
+    Path("at", file).touch()
+    with OwnedFd(os.open(f"at/{runs}", os.O_RDONLY)) as running:
+        fcntl.flock(running, fcntl.LOCK_EX)
+        assert [] == file_content.write_many(batch, lambda _: {})
+
+    assert sorted(["new", theirs, link, file, runs]) == sorted(os.listdir("at"))
+    assert [["kept"]] * 3 == [os.listdir(folder) for folder in ("far", f"at/{theirs}", f"at/{runs}")]
+    assert 0 == os.stat("at/new").st_mode & stat.S_ISVTX
 
 
 @pytest.mark.parametrize("meanwhile", ["folder", "link", "file"])
