@@ -155,10 +155,14 @@ class _Stay:
 
     def put_away(self) -> dict[str, Any]:
         try:
-            return {"put_away": [] if self._guard is None else self._guard.put_away()}
+            return {"put_away": [] if self._guard is None else self._guard.put_away(self._over)}
         except LeewardError:
             self.end()
             raise
+
+    def _over(self) -> None:
+        if self._box is not None:
+            self._box.close()
 
     def detach(self) -> dict[str, Any]:
         """Let the sandbox run on when this process ends."""
