@@ -93,6 +93,7 @@ class FolderGuard:
     def __init__(self, path: str | os.PathLike[str], places: Collection[str] = PLACES,
                  known: Mapping[str, str] | None = None) -> None:
         self._made = list[str]()
+        self._states = dict[str, tuple[int, int, int] | None]()
         try:
             self._folder = os.open(path, FOLDER & ~os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
@@ -255,7 +256,19 @@ class FolderGuard:
         return found_in(self._folder, at_once=True, passed=NOT_SEARCHED)
 
     def _replaced(self) -> list[str]:
-        return [name for name, mark in self.known.items() if mark and self._mark(name).split()[:1] != mark.split()[:1]]
+        return [name for name, mark in self.known.items() if mark and self._is_other(name, mark.split()[:1])]
+
+    def _is_other(self, name: str, mark: list[str]) -> bool:
+        try:
+            about = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+            state = about.st_dev, about.st_ino, about.st_ctime_ns
+        except OSError:
+            state = None
+        if state is None or state != self._states.get(name):  # else it isn't opened
+            if mark != self._mark(name).split()[:1]:
+                return True
+            self._states[name] = state
+        return False
 
     def _mark(self, name: str) -> str:
         """

@@ -234,7 +234,7 @@ REPLACED = {
     "an editor": ("echo old >.envrc", "echo new >.e; mv .e .envrc", "echo evil >>.envrc"),
     "git clean": ("git init -q", "git clean -fdq", "mkdir -p .claude; echo evil >.claude/settings.json"),
     "another branch": ("mkdir -p app/.vscode; touch app/.vscode/tasks.json", "rm -rf old; mv app old; cp -r old app",
-                       "echo evil >app/.vscode/tasks.json"),
+                       "mkdir -p app/.vscode; echo evil >app/.vscode/tasks.json"),
 }
 
 
@@ -254,9 +254,9 @@ def test_c432_cannot_write_a_setting_that_the_host_has_replaced(project: Path, d
         outside(project, "sh", "-c", does)
         (project / "go").touch()
         work.exec("sh", ["-c", "until [ -e done ]; do sleep 0.02; done"])
-        assert [] == obeyed_content(project, "evil")
         assert work.put_away
-        assert work.exec("sh", ["-c", attack]).exit_code  # another sandbox, as protected as the first one
+        work.exec("sh", ["-c", attack])  # in another sandbox
+        assert [] == obeyed_content(project, "evil")
     with control():
         run(project, daemon, attack, protect=False)
         assert 1 == len(obeyed_content(project, "evil"))
