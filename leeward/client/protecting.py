@@ -32,6 +32,7 @@ from leeward._native.beneath import open_beneath
 from leeward._native.mounts import made_at
 from leeward.base.closing import OwnedFd, on_failure
 from leeward.client.changes import FOLDER, beneath
+from leeward.client.mounts import Mount
 from leeward.errors import LeewardError, RequestRejected, quoted
 from leeward.spec.folders import within
 from leeward.spec.obeyed.lookup import plain
@@ -64,6 +65,16 @@ _MAX_NAMES = 2_000_000
 
 class Unprotected(LeewardError):
     """Something in the folder that programs on the host obey at once was written, and can't be put away."""
+
+
+def check_beside(folder: str, mounts: Iterable[Mount]) -> None:
+    """RequestRejected if one of *mounts* can be written, and shares files with the protected *folder*."""
+    real = os.path.realpath(folder)
+    for mount in mounts:
+        other = os.path.realpath(mount.source)
+        if mount.writable and (within(other, real) or within(real, other)):
+            raise RequestRejected(f"mount {quoted(mount.target)} would let write what the work folder has protected; make"
+                                  " it read-only or an overlay")
 
 
 def _word(data: bytes) -> str:

@@ -139,6 +139,10 @@ class WorkdirSandbox:
             self._before = BeforeFirstCall(lazy=not compare)
         for mount in mounts:
             _open(mount.source, PLACE, close=True)
+        if protect:
+            from leeward.client.protecting import check_beside
+
+            check_beside(self._path, mounts)
         self._folder = _open(self._path, PLACE | os.O_DIRECTORY)
         self._box = self._made()
 

@@ -87,7 +87,8 @@ _TEXTS = (
      " .windsurfrules .clinerules .roomodes .goosehints .rules .github/copilot-instructions.md .github/instructions"
      " .github/prompts .github/agents")),
     # --- shells, and environments that are activated on entering a folder -------------
-    ("direnv", AT_ONCE, "2.0", "direnv(1): a file that was allowed may source these", ".envrc .envrc.* .direnv .direnvrc"),
+    ("direnv", AT_ONCE, "2.0", "direnv(1): a file that was allowed may source these",
+     ".envrc .envrc.local .envrc.private .direnv .direnvrc"),
     ("autoenv, zsh-autoenv", AT_ONCE, "0.1", "github.com/hyperupcall/autoenv", ".autoenv .autoenv.zsh .autoenv_leave.zsh"),
     ("mise", AT_ONCE, "2024", "mise.jdx.dev: configuration, trust",
      (".mise .mise.toml .mise.local.toml mise.toml mise.local.toml mise/config.toml .config/mise .config/mise.toml"

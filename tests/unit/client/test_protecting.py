@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from leeward import Mount, WorkdirSandbox
 from leeward.client import protecting
 from leeward.client.protecting import AWAY, PLACES, FolderGuard, Unprotected
 from leeward.errors import RequestRejected
@@ -206,6 +207,20 @@ def test_settings_in_which_only_branches_were_changed_stay(tmp_path: Path, guard
     assert away == guards[0].put_away(lambda: ended.append(True))
     assert [True] == ended
     assert [] == guards[0].put_away(never)
+
+
+@pytest.mark.parametrize(("source", "kinds"), [
+    ("", {"writable": True}), ("sub", {"writable": True}), ("..", {"writable": True}), ("link", {"writable": True}),
+    ("sub", {}), ("sub", {"overlay": True}), ("../other", {"writable": True})])
+def test_no_mount_leads_around_the_protection(tmp_path: Path, source: str, kinds: dict[str, bool]) -> None:
+    (tmp_path / "p/sub").mkdir(parents=True)
+    (tmp_path / "p/link").symlink_to("../p")
+    mount = Mount(tmp_path / "p" / source, "/x", **kinds)
+    if kinds.get("writable") and source != "../other":
+        with pytest.raises(RequestRejected, match="'/x' would let write"):
+            WorkdirSandbox(tmp_path / "p", [mount], socket="/none", protect=True)
+    else:
+        protecting.check_beside(str(tmp_path / "p"), [mount])
 
 
 def test_what_an_included_file_names_is_protected(tmp_path: Path, guards: list[FolderGuard]) -> None:
