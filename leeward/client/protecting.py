@@ -32,6 +32,7 @@ from leeward._native.beneath import open_beneath
 from leeward._native.mounts import made_at
 from leeward.base.closing import OwnedFd, on_failure
 from leeward.client.changes import FOLDER, beneath
+from leeward.client.host_paths import PLACE
 from leeward.client.mounts import Mount
 from leeward.errors import LeewardError, RequestRejected, quoted
 from leeward.spec.folders import within
@@ -287,7 +288,7 @@ class FolderGuard:
         settings of git another one for what they say, but of branches.
         """
         try:
-            with OwnedFd(open_beneath(self._folder, os.fsencode(name), os.O_PATH | os.O_NOFOLLOW)) as fd:
+            with OwnedFd(open_beneath(self._folder, os.fsencode(name), PLACE | os.O_NOFOLLOW)) as fd:
                 about = os.fstat(fd)
                 which = _word(f"{about.st_dev} {about.st_ino} {stat.S_IFMT(about.st_mode)}".encode() + made_at(fd))
         except OSError:

@@ -13,6 +13,7 @@ import errno
 import os
 import posixpath
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -167,7 +168,7 @@ class WorkdirFiles:
     @staticmethod
     def _reserve(fd: int, size: int, wanted: int) -> None:
         """Take the disk's space for a file of *size* bytes that is to have *wanted*; on a full disk it stays as it is."""
-        if wanted <= size:
+        if wanted <= size or sys.platform != "linux":
             return
         try:
             os.posix_fallocate(fd, 0, wanted)
