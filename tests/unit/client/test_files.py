@@ -310,7 +310,7 @@ def test_names_are_made_moved_copied_and_removed(files: leeward.Files) -> None:
 def test_a_folder_of_any_size_is_listed(box: leeward.Sandbox) -> None:
     """In pages, in order, each name once."""
     names = sorted(f"{number:05}" for number in range(2 * MAX_ROWS + 3))
-    box.shell(f"seq -f %05g 0 {len(names) - 1} | (mkdir d && cd d && xargs touch)")
+    box.shell(f"seq -f %05g 0 {len(names) - 1} | (mkdir d && cd d && xargs touch)", timeout=120)
 
     assert names == [info.name for info in box.files.list("d")]
 
