@@ -61,8 +61,8 @@ def test_a_folder_with_names_of_its_own() -> None:
 def test_what_runs_at_once_among_changes() -> None:
     """Of a repository its settings and hooks, and not what a commit writes."""
     told = [".git/config", ".git/hooks/pre-commit", "bare/config", "app/.vscode", "sub/.git"]
-    others = ["app/.vscode/tasks.json", "a.py", ".git", ".git/HEAD", ".git/objects/aa", ".git/refs/heads/x", "bare/HEAD", "bare/objects/x",
-              "bare/refs/y", "Makefile", "app"]
+    others = ["app/.vscode/tasks.json", "a.py", ".git", ".git/HEAD", ".git/objects/aa", ".git/refs/heads/x", "bare/HEAD",
+              "bare/objects/x", "bare/refs/y", "Makefile", "app"]
     assert sorted(told) == at_once_among([*others, *told])
     assert [] == at_once_among([])
     assert ["config"] == at_once_among(["HEAD", "objects", "refs", "config"])
