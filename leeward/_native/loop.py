@@ -280,6 +280,32 @@ class JobSeen:
     late: int         # and how many of them may have happened after `resident` was read
 
 
+@dataclass(frozen=True, slots=True)
+class FirstLook:
+    """What the first look at an armed runner found; the fields are those of `struct lw_first`."""
+
+    orphans: int  # descriptors, the caller's
+    children: int
+    stat: int
+    status: int
+    job: int
+    init_started: int
+    started: int
+    gone: int
+    spent: int
+    resident: int
+    tables: int
+    shared: int
+    faults: int
+    late: int
+
+
+def first_look(init: int) -> FirstLook | None:
+    """Look at the only process of an armed runner with this init; None if it takes a whole look."""
+    seen = ffi.new("struct lw_first *")
+    return None if lib.lw_watch_first(init, seen) < 0 else FirstLook(*(getattr(seen, name) for name in FirstLook.__slots__))
+
+
 class Glance:
     """The look of the fast path, at any time while the job runs."""
 

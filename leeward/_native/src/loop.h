@@ -79,6 +79,14 @@ struct lw_watch {
 	uint64_t pages, resident, faults, late, spent;
 };
 
+/* The first look at an armed runner's process: the files for later ones, its number, and what watch.ProcessSample has of it. */
+struct lw_first {
+	int orphans, children, stat, status, job;
+	uint64_t init_started, started; /* clock ticks */
+	uint64_t gone, spent; /* clock ticks of what its init has reaped, and its own nanoseconds */
+	uint64_t resident, tables, shared, faults, late;
+};
+
 struct lw_offer {
 	uint64_t number;
 	int job, reply, out, err;
@@ -121,3 +129,4 @@ int lw_fast_path_refusal(struct lw_loop *loop, const uint8_t *before, uint32_t b
 			 uint32_t behind_size);
 int lw_stream_shed(struct lw_loop *loop, int fd, bool on);
 int lw_watch_look(struct lw_watch *watch, uint64_t charged);
+int lw_watch_first(int init, struct lw_first *ret_first);
