@@ -116,8 +116,8 @@ def oom_kills_lately() -> int:
 
 def _killed() -> int:
     for path in _counts():
-        with contextlib.suppress(OSError, StopIteration, ValueError):
-            return next(int(line.split()[1]) for line in _text(path).splitlines() if line.startswith("oom_kill "))
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            return int(f"\n{_text(path)}".partition("\noom_kill ")[2].split()[0])
     return 0
 
 
