@@ -74,7 +74,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class JobWatch:
-    """A job of one process where no controller counts; the fields are those of `struct lw_watch`, in its order, without its state."""
+    """A job of one process where no controller counts: the fields of `struct lw_watch`, in its order, without its state."""
 
     job: int
     orphans: int
