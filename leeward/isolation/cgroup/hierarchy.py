@@ -10,16 +10,10 @@ import contextlib
 import functools
 import os
 import posixpath
-import time
 from collections.abc import Iterable, Iterator
 
 from leeward._native.mounts import mounted
 from leeward.base.dataclass import dataclass
-
-#: Seconds for which the number of kills at the last look is still taken for now's.
-_LATELY_S = 0.02
-
-_kills = -1.0, 0  # when `oom_kills` was called last, by the monotonic clock, and what it returned
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +98,6 @@ def oom_kills() -> int:
     Processes that the OOM killer has ended in this process's group and below, for any reason; of the whole host where no
     group has a count that can be read, and 0 where the kernel has none.
     """
-    global _kills
-    _kills = time.monotonic(), _killed()
-    return _kills[1]
-
-
-def oom_kills_lately() -> int:
-    """What `oom_kills` has returned lately, or returns now: /proc/vmstat takes the kernel 20 us."""
-    return _kills[1] if time.monotonic() - _kills[0] < _LATELY_S else oom_kills()
-
-
-def _killed() -> int:
     for path in _counts():
         with contextlib.suppress(OSError, IndexError, ValueError):
             return int(f"\n{_text(path)}".partition("\noom_kill ")[2].split()[0])

@@ -136,7 +136,7 @@ class NoneLeaf(entry.Leaf):
                      int(self._broken and entry.is_near(account.memory_peak, self._limits.memory)))
 
     def armed(self) -> None:
-        self._kills_before = hierarchy.oom_kills_lately()
+        self._kills_before = self.unseen_kills()
 
     def unseen_kills(self) -> int:
         return hierarchy.oom_kills()

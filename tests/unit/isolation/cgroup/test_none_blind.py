@@ -44,8 +44,7 @@ def test_a_kill_that_no_look_saw_is_compared_with_what_the_job_had(
     the same, and a process that began later isn't.
     """
     counts = [*kills]
-    monkeypatch.setattr(hierarchy, "_killed", lambda: counts.pop(0) if counts[1:] else counts[0])
-    monkeypatch.setattr(hierarchy, "_kills", (-1.0, 0))
+    monkeypatch.setattr(hierarchy, "oom_kills", lambda: counts.pop(0) if counts[1:] else counts[0])
     leaf = none.NoneLeaf((0,), Limits(memory=100 * MIB))
     leaf._account.memory_peak = peak * MIB
     leaf.armed()
@@ -59,16 +58,3 @@ def test_a_kill_that_no_look_saw_is_compared_with_what_the_job_had(
     assert beside.killed_unseen(most * MIB) is entry.is_near(max(peak, most) * MIB, 100 * MIB)
     beside.begin()
     assert beside.killed_unseen(most * MIB) is None
-
-
-def test_a_kill_that_was_told_is_not_told_to_the_next_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose runner was armed right after that, by the number of kills that was read for the verdict."""
-    counts = [3]
-    monkeypatch.setattr(hierarchy, "_killed", lambda: counts[0])
-    first, second = (none.NoneLeaf((0,), Limits(memory=100 * MIB)) for _ in range(2))
-    first.armed()
-    counts[0] += 1
-
-    assert first.killed_unseen(0) is True
-    second.armed()
-    assert second.killed_unseen(0) is None
