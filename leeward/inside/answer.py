@@ -76,10 +76,7 @@ def _late(job: int, reply_fd: int, wanted: workspace_files.Wanted, channel: func
         os.kill(os.getpid(), number)
         return
     punctual()
-    try:
-        program.flush()
-    except BaseException:  # for instance, the main thread is writing
-        pass
+    program.flush()
     try:
         if channel is None or channel.close(function_stubs.LATE_S):  # otherwise a call is partly written
             write(reply_fd, reply(program.End(_EXIT_LATE), wanted))
