@@ -31,7 +31,7 @@ def reply(end: program.End, wanted: workspace_files.Wanted, showing: Showing | N
     results, value, more = ([], None, []) if showing is None else showing.end()
     if end is program.IN_ORDER and not (brought or left_out or full or more or results or value is not None):
         return [wire.NOTHING_FRAME]
-    return wire.reply_pieces(end.exit_code, end.error, "files" if full else end.limit, brought,
+    return wire.reply_pieces(end.exit_code, end.error, end.limit or ("files" if full else None), brought,
                              _bounded(left_out + more) if more else left_out, results, value)
 
 

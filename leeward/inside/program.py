@@ -280,7 +280,7 @@ def _makes_processes(tb: types.TracebackType | None) -> bool:
 
 
 def wind_up(end: End) -> End:
-    """Do what the interpreter does at its end: join threads, run atexit functions, flush."""
+    """Do what the interpreter does at its end: join threads, run atexit functions, flush. KeyboardInterrupt meanwhile."""
     if _anyone_waits():
         try:
             threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that aren't daemons
@@ -290,6 +290,9 @@ def wind_up(end: End) -> End:
         except BaseException:  # printed without a change of the exit code, as by the interpreter
             traceback.print_exc()
     lost = flush()
+    for error in lost.values():
+        if isinstance(error, KeyboardInterrupt):
+            raise error
     if "stdout" in lost:
         _tried(None, _tell_lost, lost["stdout"])
     return End(_LOST_OUTPUT, end.error, end.limit) if lost else end

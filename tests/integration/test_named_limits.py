@@ -54,6 +54,13 @@ def test_what_would_block_is_no_limit(daemon: LiveDaemon, box: leeward.Sandbox, 
             assert (Outcome.RAISED, "BlockingIOError", limit) == (got.outcome, got.error and got.error.type, got.limit)
 
 
+def test_a_full_disk_is_not_the_limit_that_ended_a_job(box: leeward.Sandbox) -> None:
+    fill = box.execute("f = open('full', 'wb', 0)\ntry:\n    while True: f.write(bytes(1 << 20))\nexcept OSError: pass")
+    got = box.execute("import os\nwhile True: os.dup(0)")
+
+    assert (Limit.FILES, Limit.DESCRIPTORS) == (fill.limit, got.limit)
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_the_disk(box: leeward.Sandbox, streamed: bool) -> None:
     line = "head -c 90000000 /dev/zero > large; echo went on"
