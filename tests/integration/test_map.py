@@ -225,53 +225,6 @@ def test_the_command_goes_on_where_it_was(daemon: LiveDaemon, tmp_path: Path) ->
     assert all(row["stdout"] == f"{row['id'][1:]}\n" for row in got)
 
 
-def test_results_whose_last_newline_is_gone_are_kept(daemon: LiveDaemon, tmp_path: Path) -> None:
-    jobs, out = tmp_path / "jobs.jsonl", tmp_path / "out.jsonl"
-    jobs.write_text('"1"\n')
-    run(daemon.socket, "map", str(jobs), "--results", str(out))
-    first = out.read_text()
-    out.write_text(first[:-1])
-    jobs.write_text('"1"\n"2"\n')
-    run(daemon.socket, "map", str(jobs), "--results", str(out))
-
-    assert first == out.read_text().splitlines(keepends=True)[0]
-    assert [1, 2] == [json.loads(line)["id"] for line in out.read_text().splitlines()]
-
-
-@pytest.mark.parametrize("content", ["my own", '{"id": 1, "code": "1"}', '{"id": 1}\n', "[" * 100_000])
-def test_somebodys_own_file_is_no_place_for_results(content: str, daemon: LiveDaemon, tmp_path: Path) -> None:
-    """Also where its last line has no newline, as a line has that was half written."""
-    jobs, own = tmp_path / "jobs.jsonl", tmp_path / "own"
-    jobs.write_text('"1"')
-    own.write_text(content)
-    done = run(daemon.socket, "map", str(jobs), "--results", str(own))
-
-    assert (2, b"", content) == (done.returncode, done.stdout, own.read_text())
-    assert b"isn't a file of results" in done.stderr
-
-
-@pytest.mark.parametrize("place", ["/dev/full", "fifo"])
-def test_results_are_in_a_file(place: str, daemon: LiveDaemon, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "jobs.jsonl").write_text('"1"')
-    done = run(daemon.socket, "map", str(tmp_path / "jobs.jsonl"), "--results", str(tmp_path / place))
-
-    assert (2, True) == (done.returncode, b"isn't a file on a disk" in done.stderr)
-
-
-@pytest.mark.parametrize(("line", "said"), [
-    (b"{nope", b"no JSON"), (b"[" * 100_000, b"no JSON"), (b'"\xff"', b"no JSON"), (b"5", b"neither code nor"),
-    (b'{"code": "1", "max_output": 5}', b"did you mean 'output'")])
-@pytest.mark.parametrize("stdin", [True, False])
-def test_a_line_that_is_no_job_is_named(stdin: bool, line: bytes, said: bytes, daemon: LiveDaemon, tmp_path: Path) -> None:
-    jobs = tmp_path / "jobs.jsonl"
-    jobs.write_bytes(b'"1"\n' + line)
-    done = run(daemon.socket, "map", "-", input=jobs.read_bytes()) if stdin else run(daemon.socket, "map", str(jobs))
-
-    assert 2 == done.returncode
-    assert (b"Error: line 2", True) == (done.stderr.splitlines()[-1][:13], said in done.stderr)
-
-
 def test_a_refused_job_is_the_commands_exit_status(daemon: LiveDaemon, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.jsonl"
     jobs.write_text('{"code": "1", "timeout": 1e9}\n"2"\n')

@@ -66,7 +66,8 @@ def _unshowable() -> SyntaxError:
 
 
 @pytest.mark.parametrize("make", [_Odd, _unshowable])
-def test_an_error_whose_class_fails_is_told_as_any(make: Callable[[], BaseException], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_whose_class_fails_is_told_as_any(make: Callable[[], BaseException],
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
     error = make()
     end = program.raised(error)
 
