@@ -13,6 +13,7 @@ ends when the program does, however it ends. Then the sandbox ends, if it is hel
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import posixpath
@@ -99,6 +100,7 @@ class _Stay:
         self._before: BeforeFirstCall | None = None
         self._guards = False
         self._guard: FolderGuard | None = None
+        self._moved: list[str] = []
 
     def take(self, line: bytes) -> dict[str, Any]:
         """The answer to a line; the first one has the options."""
@@ -123,8 +125,9 @@ class _Stay:
         if self._before is not None:
             self._before.of(self._folder)
         if self._guards:
-            from leeward.client.protecting import FolderGuard  # few folders are protected
+            from leeward.client.protecting import FolderGuard, check_beside  # few folders are protected
 
+            check_beside(self._options["mounts"][0].source, self._options["mounts"][1:])
             self._guard = FolderGuard(self._options["mounts"][0].source)
         names = () if self._guard is None else self._guard.names
         box = Sandbox(socket=self._socket, protect=[posixpath.join(WORKDIR, name) for name in names], **self._options)
@@ -155,10 +158,15 @@ class _Stay:
 
     def put_away(self) -> dict[str, Any]:
         try:
-            return {"put_away": [] if self._guard is None else self._guard.put_away()}
+            moved, self._moved = self._moved, []
+            return {"put_away": moved if self._guard is None else moved + self._guard.put_away(self._over)}
         except LeewardError:
             self.end()
             raise
+
+    def _over(self) -> None:
+        if self._box is not None:
+            self._box.close()
 
     def detach(self) -> dict[str, Any]:
         """Let the sandbox run on when this process ends."""
@@ -171,4 +179,5 @@ class _Stay:
         if box is not None and self._options is not None:
             (box.close if self._options.get("held") else box.detach)()
         if guard is not None:
-            guard.close()
+            with contextlib.closing(guard):
+                self._moved += guard.put_away(self._over)

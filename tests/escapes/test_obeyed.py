@@ -20,6 +20,7 @@ import leeward
 from kit.box import control
 from kit.live_daemon import LiveDaemon
 from kit.skip_policy import require
+from kit.waiting import poll_until
 from leeward.client.protecting import AWAY
 from leeward.spec.obeyed.lookup import obeyed_by
 from leeward.spec.obeyed.table import AT_ONCE, ROWS
@@ -115,6 +116,28 @@ def test_c422_cannot_make_a_setting_after_the_call(project: Path, daemon: LiveDa
     with control():
         run(project, daemon, attack, protect=False)
         assert [name] == obeyed_content(project, "evil")
+
+
+@pytest.mark.parametrize("end", ["destroy", "another sandbox"])
+@BY_CLIENT
+def test_c421_cannot_leave_a_setting_between_the_last_call_and_the_end(project: Path, daemon: LiveDaemon, end: str) -> None:
+    """By a process that runs on."""
+    (project / "app").mkdir()
+    attack = "until [ -e go ]; do sleep 0.02; done; echo evil >app/.envrc; : >done"
+    with leeward.WorkdirSandbox(project, socket=daemon.socket, protect=True) as work:
+        work.exec("sh", ["-c", f"({attack}) >/dev/null 2>&1 & :"], background=True)
+        (project / "go").touch()
+        poll_until((project / "done").exists, "the process has written")
+        assert ["app/.envrc"] == obeyed_content(project, "evil")
+        if end == "another sandbox":
+            leeward.Sandbox.attach(work._box.id, socket=daemon.socket).close()
+            assert work.exec("true").ok
+            assert [] == obeyed_content(project, "evil")
+    assert [] == obeyed_content(project, "evil")
+    assert ["app/.envrc"] == work.put_away
+    with control():
+        run(project, daemon, attack, protect=False)
+        assert ["app/.envrc"] == obeyed_content(project, "evil")
 
 
 #: Ways to have a program run `touch evil` on the host: the program, what it needs before, what the sandbox writes.
@@ -225,3 +248,38 @@ def test_c424_cannot_write_a_setting_by_the_calls_of_the_folder(project: Path, d
     with control(), leeward.WorkdirSandbox(project, socket=daemon.socket) as work:
         work.write_file(path, "evil")
         assert "evil" == (project / path).read_text()
+
+
+#: What a program on the host does with a protected name while a sandbox is open, by which the kernel takes the mount
+#: away: before, what it does, and what the sandbox does then.
+REPLACED = {
+    "git config": ("git init -q", "git config user.name x", "git config -f .git/config core.fsmonitor evil"),
+    "an editor": ("echo old >.envrc", "echo new >.e; mv .e .envrc", "echo evil >>.envrc"),
+    "git clean": ("git init -q", "git clean -fdq", "mkdir -p .claude; echo evil >.claude/settings.json"),
+    "another branch": ("mkdir -p app/.vscode; touch app/.vscode/tasks.json", "rm -rf old; mv app old; cp -r old app",
+                       "mkdir -p app/.vscode; echo evil >app/.vscode/tasks.json"),
+}
+
+
+@pytest.mark.parametrize("way", REPLACED)
+@BY_CLIENT
+def test_c432_cannot_write_a_setting_that_the_host_has_replaced(project: Path, daemon: LiveDaemon, way: str) -> None:
+    """Between two calls, after which the new one is protected, and by a process that runs meanwhile."""
+    before, does, attack = REPLACED[way]
+    outside(project, "sh", "-c", before)
+    waits = ["-c", f"(until [ -e go ]; do sleep 0.02; done; {attack}; : >done) >/dev/null 2>&1 & :"]
+    with leeward.WorkdirSandbox(project, socket=daemon.socket, protect=True) as work:
+        assert work.exec("true").ok
+        outside(project, "sh", "-c", does)
+        assert work.exec("sh", ["-c", attack]).exit_code
+        assert [] == work.put_away
+        work.exec("sh", waits, background=True)
+        outside(project, "sh", "-c", does)
+        (project / "go").touch()
+        work.exec("sh", ["-c", "until [ -e done ]; do sleep 0.02; done"])
+        assert work.put_away
+        work.exec("sh", ["-c", attack])  # in another sandbox
+        assert [] == obeyed_content(project, "evil")
+    with control():
+        run(project, daemon, attack, protect=False)
+        assert 1 == len(obeyed_content(project, "evil"))

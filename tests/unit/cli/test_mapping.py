@@ -60,7 +60,8 @@ def test_two_at_once_do_not_write_one_file(tmp_path: Path) -> None:
         _Results(path)
 
 
-@pytest.mark.parametrize("content", ["hello\n", "hello", '{"id": 1, "code": "1"}', '{"id": 1}\n', "[" * 100_000])
+@pytest.mark.parametrize("content", ["hello\n", "hello", '{"id": 1, "job_hash": ""}\nhello', "{}",
+                                     '{"id": 1, "code": "1"}', '{"id": 1}\n', "[" * 100_000])
 def test_another_file_is_not_written(content: str, tmp_path: Path) -> None:
     """Also where its last line has no newline, as one that was half written."""
     (tmp_path / "notes").write_text(content)
