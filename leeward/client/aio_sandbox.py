@@ -163,7 +163,7 @@ class AsyncSandbox(AsyncOverlayCalls, AsyncClosing):
             async with self._opening:
                 if not self._id:
                     if self._closed:
-                        raise SandboxOver("the sandbox was closed before it was used", "killed")
+                        raise SandboxOver("the sandbox was closed before it was used", "killed", may_have_run=False)
                     opened = checked(sandbox_id, await self._open())
                     if self._copies:
                         await self._copy_to(opened)

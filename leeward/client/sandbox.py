@@ -152,7 +152,7 @@ class Sandbox(OverlayCalls, Closing):
             with self._opening:
                 if not self._id:
                     if self._closed:
-                        raise SandboxOver("the sandbox was closed before it was used", "killed")
+                        raise SandboxOver("the sandbox was closed before it was used", "killed", may_have_run=False)
                     opened = checked(sandbox_id, self._open())
                     if self._copies:
                         self._copy_to(opened)

@@ -84,7 +84,7 @@ class Sandbox {
   /** 26 characters; the first use opens the sandbox. */
   id() {
     if (!this.opened) {
-      if (this.closed) return Promise.reject(new SandboxOver('the sandbox was closed before it was used', { reason: 'killed' }));
+      if (this.closed) return Promise.reject(new SandboxOver('the sandbox was closed before it was used', { reason: 'killed', begun: false }));
       const opened = this.open();
       this.opened = opened;
       opened.catch(() => { if (this.opened === opened) this.opened = null; }); // the next call tries again
