@@ -184,7 +184,7 @@ def bind(host: str, port: int) -> sockets.socket:
     return made
 
 
-class _Server(uvicorn.Server):
+class _WaitingServer(uvicorn.Server):
     """Waits until it is told to stop, where uvicorn looks whether it was ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -243,7 +243,7 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
                 config.load()
             except (OSError, ValueError) as error:
                 raise BadRequest(f"--tls-cert, --tls-key: {told_with_place(error)}") from None
-        server = _Server(config)
+        server = _WaitingServer(config)
 
         def stop(number: int, _: object) -> None:
             ended_by.append(number)
