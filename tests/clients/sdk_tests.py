@@ -53,7 +53,7 @@ _OF_E2B = {
     "a sandbox where a program runs isn't paused": r"auto_resume_wakes|long running process|with http server",
     "metadata of files, and what events say of them, aren't offered":
         r"files/(test_)?metadata|xattr|entry.info|network.mounts",
-    "changes of the network, rules by address and its proxy aren't offered":
+    "rules by address and for requests, and its proxy, aren't offered, and no host of the Internet is there":
         r"update.?network|network|egress.?proxy|egress rules|allow_|allow |den(y|ies)|firewall|transform|mask.?request.?host|"
         r"injected header",
     "no Internet is given by default": r"internet.access",
