@@ -17,6 +17,6 @@ class TestLeeward(SandboxIntegrationTests):
         with leeward.Sandbox() as box:
             backend = LeewardSandbox(box)
             for wrong in ("echo a\0b", "echo \ud800"):
-                with pytest.raises(ValueError, match="NUL|surrogates"):  # which Deep Agents tells the model
+                with pytest.raises(ValueError, match=r"NUL|surrogates"):  # which Deep Agents tells the model
                     backend.execute(wrong)
             yield backend
