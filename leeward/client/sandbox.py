@@ -445,8 +445,8 @@ class Sandbox(OverlayCalls, Closing):
         sandbox's `policy` and `fetch_policy`, within the operator's: connections that are open end.
 
         Raises:
-            RequestRejected: the policy is invalid, or the sandbox was opened without `egress`.
-            Busy: with *metadata* or *policy*: the sandbox sleeps.
+            RequestRejected: the policy is invalid, or the sandbox was opened without `egress`; with *metadata* or *policy*
+                also if it sleeps.
         """
         asked = {name: value for name, value in (
             ("idle", idle), ("lifetime", lifetime), ("metadata", metadata and dict(metadata)),

@@ -364,11 +364,11 @@ class LiveSandboxes:
                narrowed: tuple[dict[str, Any], dict[str, Any]] | None) -> None:
         """
         Give the sandbox other *metadata* unless they are empty, and, unless they are None, other policies, as for
-        `seated`. Busy if it sleeps: a later daemon would wake it with what it had.
+        `seated`. RequestRejected if it sleeps: a later daemon would wake it with what it had.
         """
         held = entry.sandbox
         if held.sleep is not None:
-            raise Busy(f"it is {held.sleep.stage.value}, and keeps its metadata and policies meanwhile")
+            raise RequestRejected(f"it is {held.sleep.stage.value}, and keeps its metadata and policies until it is awake")
         lease = held.sandbox.lease
         held.sandbox.facts.metadata = metadata or held.sandbox.facts.metadata
         if narrowed is not None:

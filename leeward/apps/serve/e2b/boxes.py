@@ -399,7 +399,7 @@ class Boxes:
             Mapping[str, str], dict[str, Any] | None]]) -> dict[str, Any]:
         """
         Give a sandbox the metadata and the policy that *changed* makes of its metadata; returns its row. ServeProblem 404
-        if it has ended, Busy while it sleeps.
+        if it has ended, RequestRejected while it sleeps.
         """
         async with box.making:
             metadata, policy = changed((await self.info(box))["metadata"])
