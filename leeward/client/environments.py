@@ -108,19 +108,26 @@ class PackageSource:
     size: int = 20 << 30
 
 
-def is_held(path: str) -> bool:
-    """Whether another process, as the daemon that uses it, holds an flock(2) of the file or folder *path*."""
+@contextlib.contextmanager
+def unused(path: str) -> Iterator[bool]:
+    """
+    Whether no other process, as the daemon that uses it, has an flock(2) of the file or folder *path*; in the context none
+    gets one.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return False
+        yield True
+        return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        free = True
     except BlockingIOError:
-        return True
+        free = False
+    try:
+        yield free
     finally:
         os.close(fd)
-    return False
 
 
 class Environments:
@@ -216,13 +223,12 @@ class Environments:
                 short = [name for name, named in self.names().items() if named is not None and built == named.built]
                 if not all(map(stored.is_packages_name, short)):
                     continue
-                if is_held(stored.built_path(self.folder, built)):
-                    busy.append(built)
-                else:
-                    for name in short:
-                        self.remove(name)
-                    self._discard(built)
-                    gone.append(built)
+                with unused(stored.built_path(self.folder, built)) as free:
+                    if free:
+                        for name in short:
+                            self.remove(name)
+                        self._discard(built)
+                    (gone if free else busy).append(built)
         return gone, busy
 
     # --- making one -----------------------------------------------------------------

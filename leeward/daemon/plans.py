@@ -9,7 +9,6 @@ fill it in, and a step here that turns it into Settings. `pool/begin.py` makes t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import os
 import sys
@@ -17,7 +16,9 @@ from collections.abc import Callable
 
 from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
+from leeward.base.whole_files import followed
 from leeward.daemon.config import Config, Environment, quotas
+from leeward.daemon.held_locks import HeldLocks
 from leeward.daemon.pool.begin import Settings, WarmCode, is_routed
 from leeward.daemon.serving.profiles import owners_home, unknown_egress
 from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
@@ -39,7 +40,7 @@ class Plans:
         # At the start, because an environment's interpreter is started to ask its version, which would delay requests.
         self._found = {name: _find(environment) for name, environment in config().environments.items()}
         self._stored = Stored(_folder(config()))
-        self._images = dict[str, int]()  # the records of layers that are locked against removal
+        self._images = HeldLocks(_MOST_LAYERS)  # of layers' records, against their removal
         if config().egress:  # likewise: importing pyroute2 takes most of a second on a busy host
             with contextlib.suppress(Unsupported):  # requests with a policy are refused with the reason
                 is_routed()
@@ -193,8 +194,8 @@ def _find(environment: Environment) -> HostPython | LeewardError:
         return error
 
 
-#: Environments that are locked against removal, at most: as many as there may be branches.
-_MOST_HELD = 16
+#: Environments that are locked against removal, at most: as many as there may be branches. And layers of images.
+_MOST_HELD, _MOST_LAYERS = 16, 512
 #: Names in a message, at most.
 _MOST_NAMED = 32
 
@@ -208,10 +209,13 @@ class Stored:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._held: dict[str, int] = {}
+        self._held = HeldLocks(_MOST_HELD)
 
     def find(self, name: str) -> tuple[stored.Named, HostPython] | None:
         """Return the environment *name* and its interpreter; None if there is none; PoolFailed if it can't be used."""
+        return followed(functools.partial(self._find, name), (PoolFailed,))
+
+    def _find(self, name: str) -> tuple[stored.Named, HostPython] | None:
         try:
             data = self._read(stored.name_path(self._folder, name)) if self._folder else None
             if data is None:
@@ -246,23 +250,8 @@ class Stored:
         if os.path.realpath(executable) != manifest.python:
             raise BadRequest(f"{executable!r} leads to another interpreter than {manifest.python}")
         other = interpreter.other(executable, env, manifest.version, manifest.prefix) if manifest.prefix else None
-        self._hold(env)
+        self._held.hold(env)  # against `leeward env prune`
         return other or replace(own, executable=executable, env=env)
-
-    def _hold(self, env: str) -> None:
-        """Lock the folder against `leeward env prune`, until this daemon ends or has used many others since."""
-        if env in self._held:
-            self._held[env] = self._held.pop(env)
-            return
-        if len(self._held) >= _MOST_HELD:
-            os.close(self._held.pop(next(iter(self._held))))
-        fd = os.open(env, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            raise BadRequest("it is just being removed") from None
-        self._held[env] = fd
 
     @staticmethod
     def _read(path: str) -> bytes | None:
