@@ -311,6 +311,10 @@ class ServeCall:
         body = await self.body(most)
         return json_of(body) if len(body) <= SMALL else await in_turn(self.use, json_of, body)
 
+    async def listed(self, most: int = MOST_JSON) -> list[Any]:
+        """The body's JSON list."""
+        return taken(await in_turn(self.use, json_of, b'{"rows":' + await self.body(most) + b"}"), "rows", list, [])
+
     async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
         """As the function of this name. After the body was read."""
         return await unless_gone(self.request.receive, work)
