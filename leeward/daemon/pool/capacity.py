@@ -66,7 +66,7 @@ class Capacity:
         self._processors = hierarchy.processors()
         self._samples: dict[Ticket, _Sample] = {}
         self._waiting: dict[Ticket, None] = {}  # jobs that wait by themselves; the one that was seen last is last
-        self._connections: Counter[int] = Counter()
+        self._connections: Counter[int] = Counter()  # jobs that compute, or have just started
         self._young: deque[tuple[float, int]] = deque()  # when jobs beyond the own workers started, and their limits
         self._left = 0  # bytes of memory for further jobs
         self._looked = float("-inf")
@@ -90,12 +90,10 @@ class Capacity:
 
     def ended(self, ticket: Ticket) -> None:
         self.jobs -= 1
+        self._compute(ticket, False)
         self._waiting.pop(ticket, None)
         self._samples.pop(ticket, None)
         self._beyond.pop(ticket, None)
-        self._connections[ticket.connection] -= 1
-        if not self._connections[ticket.connection]:
-            del self._connections[ticket.connection]
 
     def carries(self, ticket: Ticket) -> bool:
         """Whether *ticket* may run now, if a worker is free."""
@@ -200,10 +198,19 @@ class Capacity:
             computes = used - before.used >= COMPUTES * (now - before.at) or execution.runner.runnable()
         except (LeewardError, OSError):  # it is ending
             return
+        self._compute(ticket, computes)
+        before.at, before.used = now, used
+
+    def _compute(self, ticket: Ticket, computes: bool) -> None:
+        """Note whether *ticket*'s job computes: one that waits leaves its connection as if it didn't run."""
+        waited = ticket in self._waiting
         self._waiting.pop(ticket, None)
         if not computes:
             self._waiting[ticket] = None
-        before.at, before.used = now, used
+        if computes is waited:
+            self._connections[ticket.connection] += 1 if computes else -1
+        if not self._connections[ticket.connection]:
+            del self._connections[ticket.connection]
 
     def broken(self, error: Exception) -> None:
         """For the barrier: the pool looks again."""
