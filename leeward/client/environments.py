@@ -12,7 +12,6 @@ Blocks:    while another process makes the same environment, and until pip ends.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from leeward.base.closing import OwnedFd, on_failure
+from leeward.base.file_locks import THERE, locked
 from leeward.base.whole_files import names_in, read_whole, write_whole
 from leeward.client.connection import BlockingConnection
 from leeward.client.folder_size import SizeWatch, size_of
@@ -111,15 +111,9 @@ class PackageSource:
 def is_held(path: str) -> bool:
     """Whether another process, as the daemon that uses it, holds an flock(2) of the file or folder *path*."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
+        os.close(locked(path, THERE))
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 
@@ -271,8 +265,7 @@ class Environments:
         """A context in which no other process makes or removes this environment; the kernel ends it with the process."""
         path = os.path.join(self.folder, "built", f".{built}.lock")
         while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            fd = locked(path, wait=True)
             try:
                 same = os.path.samestat(os.fstat(fd), os.lstat(path))
             except FileNotFoundError:

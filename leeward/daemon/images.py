@@ -6,11 +6,11 @@ Opens no file in a layer. The records that are read belong to the daemon's user,
 
 from __future__ import annotations
 
-import fcntl
 import os
 
 from leeward._native import mounts as native
 from leeward._native.memfd import memory_file
+from leeward.base.file_locks import UsedLocks
 from leeward.base.points import point
 from leeward.base.whole_files import read_whole
 from leeward.errors import BadRequest, PoolFailed, Unsupported
@@ -19,14 +19,11 @@ from leeward.spec import images
 from leeward.spec.profiles.image import ImagePlan
 from leeward.wire import control
 
-#: Layers whose records are locked, at most.
-_MOST_HELD = 512
 
-
-def find(folder: str, name: str, user: str, held: dict[str, int], *, owners: bool = False) -> ImagePlan:
+def find(folder: str, name: str, user: str, held: UsedLocks, *, owners: bool = False) -> ImagePlan:
     """
-    The image *name* in *folder*, for *user*, "" for its own. *held* gets descriptors that lock its layers against
-    `leeward image prune`, until this daemon ends or has used many others since.
+    The image *name* in *folder*, for *user*, "" for its own. *held* locks its layers against `leeward image prune`, until
+    this daemon ends or has used many others since.
 
     Raises:
         BadRequest: there is no such image or user.
@@ -48,7 +45,9 @@ def find(folder: str, name: str, user: str, held: dict[str, int], *, owners: boo
         paths = tuple(os.path.realpath(images.layer_path(folder, digest)) for digest in image.layers)
         ownership.check(os.path.join(os.path.realpath(folder), "layers"), "image")
         for digest in image.layers:
-            _hold(images.layer_record_path(folder, digest), held)
+            held.use(images.layer_record_path(folder, digest))
+    except BlockingIOError:
+        raise PoolFailed(f"image {name!r}: it is just being removed") from None
     except (BadRequest, OSError) as error:
         raise PoolFailed(f"image {name!r}: {error}") from None
     uid, gid, home = image.identity(user)
@@ -90,18 +89,3 @@ def _on_disk(folder: str) -> str:
 
 def _read(path: str) -> bytes | None:
     return read_whole(path, images.MOST_WRITTEN + 1)
-
-
-def _hold(record: str, held: dict[str, int]) -> None:
-    if record in held:
-        held[record] = held.pop(record)
-        return
-    while len(held) >= _MOST_HELD:
-        os.close(held.pop(next(iter(held))))
-    fd = os.open(record, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise BadRequest("it is just being removed") from None
-    held[record] = fd

@@ -9,14 +9,14 @@ fill it in, and a step here that turns it into Settings. `pool/begin.py` makes t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import os
 import sys
 from collections.abc import Callable
 
-from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
+from leeward.base.file_locks import UsedLocks
+from leeward.base.whole_files import read_whole
 from leeward.daemon.config import Config, Environment, quotas
 from leeward.daemon.pool.begin import Settings, WarmCode, is_routed
 from leeward.daemon.serving.profiles import owners_home, unknown_egress
@@ -39,7 +39,7 @@ class Plans:
         # At the start, because an environment's interpreter is started to ask its version, which would delay requests.
         self._found = {name: _find(environment) for name, environment in config().environments.items()}
         self._stored = Stored(_folder(config()))
-        self._images = dict[str, int]()  # the records of layers that are locked against removal
+        self._images = UsedLocks(_MOST_LAYERS)  # of their records, against removal
         if config().egress:  # likewise: importing pyroute2 takes most of a second on a busy host
             with contextlib.suppress(Unsupported):  # requests with a policy are refused with the reason
                 is_routed()
@@ -195,6 +195,8 @@ def _find(environment: Environment) -> HostPython | LeewardError:
 
 #: Environments that are locked against removal, at most: as many as there may be branches.
 _MOST_HELD = 16
+#: The same of images' layers.
+_MOST_LAYERS = 512
 #: Names in a message, at most.
 _MOST_NAMED = 32
 
@@ -208,7 +210,7 @@ class Stored:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._held: dict[str, int] = {}
+        self._held = UsedLocks(_MOST_HELD)
 
     def find(self, name: str) -> tuple[stored.Named, HostPython] | None:
         """Return the environment *name* and its interpreter; None if there is none; PoolFailed if it can't be used."""
@@ -221,6 +223,8 @@ class Stored:
             if written is None:
                 raise BadRequest("what it stands for was removed; `leeward env create` makes it again")
             return named, self._python(named, stored.read_manifest(written))
+        except BlockingIOError:
+            raise PoolFailed(f"environment {name!r}: it is just being removed") from None
         except (BadRequest, OSError) as error:
             raise PoolFailed(f"environment {name!r}: {error}") from None
 
@@ -246,29 +250,9 @@ class Stored:
         if os.path.realpath(executable) != manifest.python:
             raise BadRequest(f"{executable!r} leads to another interpreter than {manifest.python}")
         other = interpreter.other(executable, env, manifest.version, manifest.prefix) if manifest.prefix else None
-        self._hold(env)
+        self._held.use(env)
         return other or replace(own, executable=executable, env=env)
-
-    def _hold(self, env: str) -> None:
-        """Lock the folder against `leeward env prune`, until this daemon ends or has used many others since."""
-        if env in self._held:
-            self._held[env] = self._held.pop(env)
-            return
-        if len(self._held) >= _MOST_HELD:
-            os.close(self._held.pop(next(iter(self._held))))
-        fd = os.open(env, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            raise BadRequest("it is just being removed") from None
-        self._held[env] = fd
 
     @staticmethod
     def _read(path: str) -> bytes | None:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        with OwnedFd(fd):
-            return os.read(fd, stored.MOST_WRITTEN + 1)
+        return read_whole(path, stored.MOST_WRITTEN + 1)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import queue
@@ -28,6 +27,7 @@ from dataclasses import dataclass
 
 from leeward.apps.audit.record_lines import BEGINNING, MOST_LINE, AuditRow, ReadLine, chained, read_line, written
 from leeward.base.closing import OwnedFd, on_failure
+from leeward.base.file_locks import locked
 from leeward.base.user_folders import user_folder
 from leeward.errors import BadRequest, Busy
 
@@ -235,13 +235,10 @@ class Journal:
 
 
 def _locked(folder: str) -> int:
-    lock = os.open(os.path.join(folder, "audit.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
+        return locked(os.path.join(folder, "audit.lock"))
+    except BlockingIOError:
         raise Busy(f"another program writes {folder} now") from None
-    return lock
 
 
 def _said(error: OSError) -> str:

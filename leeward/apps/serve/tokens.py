@@ -9,7 +9,6 @@ Derived:   tokens of single sandboxes are HMACs of their ids by a key in the fil
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
@@ -24,6 +23,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from leeward.base.closing import OwnedFd
+from leeward.base.file_locks import locked
 from leeward.base.user_folders import home_folder
 from leeward.base.whole_files import write_whole
 from leeward.errors import BadRequest, quoted
@@ -213,8 +213,7 @@ class TokenFile:
     def _changing(self) -> Iterator[_Stored]:
         folder = os.path.dirname(self.path)
         os.makedirs(folder, 0o700, exist_ok=True)
-        with OwnedFd(os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with OwnedFd(locked(f"{self.path}.lock", wait=True)):
             stored = self._read() if os.path.lexists(self.path) else _Stored()
             stored.key = stored.key or secrets.token_bytes(32)
             yield stored
