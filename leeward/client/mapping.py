@@ -43,7 +43,7 @@ def mapped(client: Client, jobs: MapJobs, *, ordered: bool, at_once: int | None,
                     except StopIteration:
                         more = False
                     else:
-                        future = loop.start(ended, course.send(), job, options)
+                        future = loop.start(ended, options, course.send(), job)
                         running.add(future)
                         future.add_done_callback(ends.put)
                 if running:

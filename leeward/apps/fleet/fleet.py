@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from leeward.apps.fleet.addresses import Nodes
 from leeward.apps.fleet.aio_fleet import DRAIN_S, AsyncFleet
 from leeward.apps.fleet.aio_open import NO_FOLDERS, AsyncFleetSession, Connections
-from leeward.apps.fleet.many import Job
 from leeward.apps.fleet.moving import moved_state
 from leeward.base.closing import Closing, on_failure
 from leeward.client import sandbox_calls
+from leeward.client.many import MapJob, MapJobs
 from leeward.client.options import Options, SessionOptions, TurnOptions, arrivals_of, arrived, awaited_by
 from leeward.client.sandbox import Sandbox
 from leeward.client.sandbox_calls import CodeOptions, OpenOptions
@@ -110,7 +110,7 @@ class Fleet(Closing):
         return self._loop.run(self._fleet.execute(code, deadline=deadline, idempotent=idempotent, tags=tags,
                                                   resources=resources, **options))
 
-    def execute_many(self, jobs: Iterable[Job], *, in_order: bool = False,
+    def execute_many(self, jobs: MapJobs, *, in_order: bool = False,
                      on_progress: Callable[[int], object] | None = None,
                      **common: Any) -> Iterator[tuple[int, Result | DaemonError]]:
         """As AsyncFleet.execute_many. *jobs* is read in another thread, if it isn't a list or tuple."""
@@ -202,7 +202,7 @@ async def _closed(answers: AsyncGenerator[Any, None]) -> None:
     await answers.aclose()
 
 
-async def _read_in_thread(jobs: Iterable[Job]) -> AsyncIterator[Job]:
+async def _read_in_thread(jobs: MapJobs) -> AsyncIterator[MapJob]:
     """*jobs*, which may take its time, and may use the fleet."""
     source = iter(jobs)
     while (job := await asyncio.to_thread(next, source, None)) is not None:
