@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leeward.apps.serve.problems import ServeProblem, bad, busy, problem_of, too_large, unknown_token
 from leeward.apps.serve.tokens import ServeTenant
+from leeward.base.token_bucket import TokenBucket
 from leeward.errors import told_with_place
 from leeward.spec.bounded_log import WINDOW_S, LogBound
 
@@ -99,8 +100,7 @@ class Use:
     opening: int = 0  # sandboxes that the daemon is being asked for, and open sessions
     snapshots: int = 0  # that the daemon is being asked for
     watchers: int = 0  # folders that are looked at again and again
-    allowance: float = 0.0  # calls that may come now
-    since: float = 0.0  # time.monotonic() of that figure
+    pace: TokenBucket = field(default_factory=lambda: TokenBucket(0.0, 0.0))  # of calls; each has the quota's figures
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # of the calls
     working: asyncio.Lock = field(default_factory=asyncio.Lock)  # has who works in the tenant's turn
     rests: float = 0.0  # until this time.perf_counter()
@@ -120,17 +120,13 @@ async def paced(use: Use, tenant: ServeTenant) -> None:
 async def in_pace(use: Use, tenant: ServeTenant) -> None:
     """Wait until a tenant may make one more call."""
     while not _spent(use, tenant):
-        await asyncio.sleep((1 - use.allowance) / tenant.quota.rate)
+        await asyncio.sleep(use.pace.wait(time.monotonic()))
 
 
 def _spent(use: Use, tenant: ServeTenant) -> bool:
     """Whether a tenant may make a call now, which is counted then."""
-    now, rate = time.monotonic(), tenant.quota.rate
-    use.allowance, use.since = min(float(rate), use.allowance + (now - use.since) * rate), now
-    if use.allowance < 1:
-        return False
-    use.allowance -= 1
-    return True
+    use.pace.most = use.pace.rate = tenant.quota.rate
+    return use.pace.take(time.monotonic())
 
 
 async def in_turn(use: Use, work: Callable[..., T], *given: Any) -> T:
