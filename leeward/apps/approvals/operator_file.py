@@ -9,6 +9,7 @@ Holds:     an error in the file stops the start, since without a part of the rul
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPol
     """
     named = path or default_file(environ)
     try:
-        return parse_policy(trusted_content(named, MOST_BYTES))
+        return parse_policy(trusted_content(named, MOST_BYTES, os.geteuid()))
     except FileNotFoundError:
         if path is None:
             return OperatorPolicy()
