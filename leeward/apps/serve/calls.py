@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leeward.apps.serve.problems import ServeProblem, bad, busy, problem_of, too_large, unknown_token
 from leeward.apps.serve.tokens import ServeTenant
+from leeward.base.strict_json import json_object
 from leeward.base.token_bucket import TokenBucket
 from leeward.errors import told_with_place
 from leeward.spec.bounded_log import WINDOW_S, LogBound
@@ -202,18 +203,9 @@ def json_of(body: bytes) -> dict[str, Any]:
     """The JSON object in *body*; {} for an empty one. ServeProblem for anything else."""
     check_values(body)
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant) if body else {}
-        if b"\\u" in body:
-            json.dumps(value, ensure_ascii=False).encode()  # fails for a lone surrogate
-    except (ValueError, RecursionError):
+        return json_object(body) if body else {}
+    except ValueError:
         raise bad("a body is one object of JSON in UTF-8") from None
-    if not isinstance(value, dict):
-        raise bad("a body is one object of JSON in UTF-8")
-    return value
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(name)
 
 
 def taken(fields: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
