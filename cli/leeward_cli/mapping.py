@@ -23,6 +23,8 @@ from leeward_cli.click_options import SOCKET
 
 #: Bytes of the hash by which a line of the results says which job it is of.
 _HASH = 8
+#: What a line of results begins with.
+_BEGUN = '{"id": '
 #: Seconds between two drawings of the bar.
 _EACH_S = 0.1
 
@@ -171,6 +173,8 @@ class _Results:
             row = json.loads(line)
             if "refused" not in row:
                 self.known.add((row["id"], row["job_hash"]))
+        if line[:len(_BEGUN)] != _BEGUN[:len(line)]:
+            raise ValueError("not the beginning of a row")
         file.truncate(whole)
         file.seek(0, os.SEEK_END)
 

@@ -13,6 +13,7 @@ import errno
 import os
 import posixpath
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -86,11 +87,11 @@ class WorkdirFiles:
             self.check_obeyed(name)
         self._make_folders(posixpath.dirname(name))
         with self._opened(name, _WRITE, 0o666, links=not self._protect) as fd:
-            self._check(fd, name)
-            os.ftruncate(fd, 0)
+            self._reserve(fd, self._check(fd, name), len(raw))
             left = memoryview(raw)
             while left:
                 left = left[os.write(fd, left[:_CHUNK]):]
+            os.ftruncate(fd, len(raw))
         return len(raw)
 
     def list(self, path: str | os.PathLike[str] = ".", limit: int = MOST_LISTED) -> list[WorkdirEntry]:
@@ -163,6 +164,18 @@ class WorkdirFiles:
             raise io_error(error, name) from None
         finally:
             os.close(fd)
+
+    @staticmethod
+    def _reserve(fd: int, size: int, wanted: int) -> None:
+        """Take the disk's space for a file of *size* bytes that is to have *wanted*; on a full disk it stays as it is."""
+        if wanted <= size or sys.platform != "linux":
+            return
+        try:
+            os.posix_fallocate(fd, 0, wanted)
+        except OSError as error:
+            os.ftruncate(fd, size)
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV):
+                raise
 
     @staticmethod
     def _check(fd: int, name: str) -> int:

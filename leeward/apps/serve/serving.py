@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from types import FrameType
 from typing import Any, Literal
 
 import uvicorn
@@ -183,6 +184,22 @@ def bind(host: str, port: int) -> sockets.socket:
     return made
 
 
+class _Server(uvicorn.Server):
+    """Waits until it is told to stop, where uvicorn looks whether it was ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
+
+    async def main_loop(self) -> None:
+        if not await self.on_tick(0):
+            await self._told.wait()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._loop.call_soon_threadsafe(self._told.set)
+
+
 def _log_to_stderr(calls: bool) -> None:
     # No other logger has a handler: the parser of forms tells of bytes that callers have sent.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -226,7 +243,7 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
                 config.load()
             except (OSError, ValueError) as error:
                 raise BadRequest(f"--tls-cert, --tls-key: {told_with_place(error)}") from None
-        server = uvicorn.Server(config)
+        server = _Server(config)
 
         def stop(number: int, _: object) -> None:
             ended_by.append(number)
