@@ -16,7 +16,7 @@ import click
 
 import leeward
 from leeward.client.many import MapEnd, MapProgress
-from leeward.errors import quoted
+from leeward.errors import quoted, reason_of
 from leeward.spec.sizes import parse_size
 from leeward_cli import progress
 from leeward_cli.click_options import SOCKET
@@ -82,7 +82,7 @@ def _opened(file: str) -> IO[str]:
     try:
         return open(file, encoding="utf-8")
     except OSError as error:
-        raise click.UsageError(f"{quoted(file)}: {(error.strerror or '').lower()}") from None
+        raise click.UsageError(f"{quoted(file)}: {reason_of(error)}") from None
 
 
 class _Jobs:
@@ -152,7 +152,7 @@ class _Results:
         try:
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise click.UsageError(f"--results {quoted(path)}: {(error.strerror or '').lower()}") from None
+            raise click.UsageError(f"--results {quoted(path)}: {reason_of(error)}") from None
         with contextlib.ExitStack() as opened:
             file = opened.enter_context(os.fdopen(fd, "a+", encoding="utf-8"))
             try:
