@@ -123,8 +123,9 @@ class _Stay:
         if self._before is not None:
             self._before.of(self._folder)
         if self._guards:
-            from leeward.client.protecting import FolderGuard  # few folders are protected
+            from leeward.client.protecting import FolderGuard, check_beside  # few folders are protected
 
+            check_beside(self._options["mounts"][0].source, self._options["mounts"][1:])
             self._guard = FolderGuard(self._options["mounts"][0].source)
         names = () if self._guard is None else self._guard.names
         box = Sandbox(socket=self._socket, protect=[posixpath.join(WORKDIR, name) for name in names], **self._options)
@@ -155,10 +156,14 @@ class _Stay:
 
     def put_away(self) -> dict[str, Any]:
         try:
-            return {"put_away": [] if self._guard is None else self._guard.put_away()}
+            return {"put_away": [] if self._guard is None else self._guard.put_away(self._over)}
         except LeewardError:
             self.end()
             raise
+
+    def _over(self) -> None:
+        if self._box is not None:
+            self._box.close()
 
     def detach(self) -> dict[str, Any]:
         """Let the sandbox run on when this process ends."""

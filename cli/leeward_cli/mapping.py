@@ -16,13 +16,15 @@ import click
 
 import leeward
 from leeward.client.many import MapEnd, MapProgress
-from leeward.errors import quoted
+from leeward.errors import quoted, reason_of
 from leeward.spec.sizes import parse_size
 from leeward_cli import progress
 from leeward_cli.click_options import SOCKET
 
 #: Bytes of the hash by which a line of the results says which job it is of.
 _HASH = 8
+#: What a line of results begins with.
+_BEGUN = '{"id": '
 #: Seconds between two drawings of the bar.
 _EACH_S = 0.1
 
@@ -80,7 +82,7 @@ def _opened(file: str) -> IO[str]:
     try:
         return open(file, encoding="utf-8")
     except OSError as error:
-        raise click.UsageError(f"{quoted(file)}: {(error.strerror or '').lower()}") from None
+        raise click.UsageError(f"{quoted(file)}: {reason_of(error)}") from None
 
 
 class _Jobs:
@@ -150,7 +152,7 @@ class _Results:
         try:
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise click.UsageError(f"--results {quoted(path)}: {(error.strerror or '').lower()}") from None
+            raise click.UsageError(f"--results {quoted(path)}: {reason_of(error)}") from None
         with contextlib.ExitStack() as opened:
             file = opened.enter_context(os.fdopen(fd, "a+", encoding="utf-8"))
             try:
@@ -171,6 +173,8 @@ class _Results:
             row = json.loads(line)
             if "refused" not in row:
                 self.known.add((row["id"], row["job_hash"]))
+        if line[:len(_BEGUN)] != _BEGUN[:len(line)]:
+            raise ValueError("not the beginning of a row")
         file.truncate(whole)
         file.seek(0, os.SEEK_END)
 

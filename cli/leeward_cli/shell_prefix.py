@@ -48,7 +48,7 @@ FAILED, KILLED = 126, 137
 #: The names of the agent's key and of the project in the sandbox's metadata, and the beginning of the title of a line's
 #: process.
 _AGENT, _PROJECT, _LINE = "agent-outside", "project", "line of "
-#: The names of settings in the project that there were when the sandbox was opened, as JSON; characters of it, at most.
+#: The settings in the project that there were when the sandbox was opened, as JSON; characters of it, at most.
 _KNOWN, _MOST_KNOWN = "known", 12 << 10
 #: Names that are made in the project as empty folders, and stay: what is in them can't be written then.
 _PLACES = (".claude", ".codex", ".vscode", ".git")
@@ -160,13 +160,13 @@ def _protecting(box: Any, folder: int) -> Iterator[None]:
     """A context at whose end what programs on the host run at once is renamed, or else the sandbox ended."""
     from leeward.client.protecting import FolderGuard, Unprotected
 
-    known = json.loads(box.info().get("metadata", {}).get(_KNOWN, "[]"))
+    known = json.loads(box.info().get("metadata", {}).get(_KNOWN, "{}"))
     with contextlib.closing(FolderGuard(f"/proc/self/fd/{folder}", known=known)) as guard:
         try:
             yield
         finally:
             try:
-                moved = guard.put_away()
+                moved = guard.put_away(box.close)
             except Unprotected as error:
                 with contextlib.suppress(DaemonError):
                     box.close()
@@ -240,7 +240,7 @@ def _opened(session: Any, project: str, folder: int, settings: AgentSettings) ->
                          f"/proc/self/fd/{folder}", pinned=hiding.pinned,
                          in_libraries=hidden_in_libraries(settings.libraries, settings))
     guard = FolderGuard(f"/proc/self/fd/{folder}", _PLACES)
-    known = json.dumps(sorted(guard.known))
+    known = json.dumps(guard.known)
     if len(known) > _MOST_KNOWN:
         raise BadRequest("the project has too many settings that programs on the host obey to protect them")
     protect = [*request.options["protect"], *(os.path.join(request.cwd, name) for name in guard.names)]

@@ -20,7 +20,7 @@ from leeward.base.dataclass import dataclass
 from leeward.errors import KernelRefusal
 
 MNT_DETACH = 2
-_STATX_MNT_ID = 0x1000
+_STATX_MNT_ID, _STATX_BTIME = 0x1000, 0x800
 
 #: By whether a mount is optional: the errnos that a step on it may return when there is no mount.
 _NO_MOUNT = {False: (), True: (errno.EBADF,)}
@@ -106,13 +106,24 @@ def remount(path: str, attributes: MountAttr | int) -> None:
 
 def mount_id(fd: int) -> int:
     """The id, as in /proc/self/mountinfo, of the mount that *fd* is in. Linux 5.8."""
-    found = Block(bytes(256))  # struct statx
-    table = Table([returns(Call.STATX, fd, "", lib.AT_EMPTY_PATH | lib.AT_NO_AUTOMOUNT, _STATX_MNT_ID, found)])
-    table.run()
-    about = table.content(found)
-    if not int.from_bytes(about[:4], "little") & _STATX_MNT_ID:
+    about = _statx(fd, _STATX_MNT_ID)
+    if about is None:
         raise KernelRefusal("statx", f"{fd}, STATX_MNT_ID", errno.ENOSYS)
     return int.from_bytes(about[0x90:0x98], "little")
+
+
+def made_at(fd: int) -> bytes:
+    """When the file of *fd* was made, as the kernel has it, to be compared; empty if its file system doesn't keep that."""
+    return (_statx(fd, _STATX_BTIME) or b"")[0x50:0x5c]
+
+
+def _statx(fd: int, wanted: int) -> bytes | None:
+    """The struct statx of *fd*; None if it doesn't have what is *wanted*."""
+    found = Block(bytes(256))
+    table = Table([returns(Call.STATX, fd, "", lib.AT_EMPTY_PATH | lib.AT_NO_AUTOMOUNT, wanted, found)])
+    table.run()
+    about = table.content(found)
+    return about if int.from_bytes(about[:4], "little") & wanted else None
 
 
 @dataclass(frozen=True, slots=True)

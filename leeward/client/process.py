@@ -128,9 +128,13 @@ class Process:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             left = READ_S if until is None else max(0.0, min(READ_S, until - time.monotonic()))
-            result = sandbox_calls.ended_of(self._ask("process_wait", wait=left))
+            result = self._ended(left)
             if result is not None or (until is not None and time.monotonic() >= until):
                 return result
+
+    def _ended(self, seconds: float, *streams: bytes) -> Result | None:
+        """How the process ended, with the output in *streams*; None if it runs on for so long."""
+        return sandbox_calls.ended_of(self._chunks.end or self._ask("process_wait", wait=seconds), *streams)
 
     def result(self, on_stdout: OnData | None = None, on_stderr: OnData | None = None) -> Result:
         """
@@ -141,7 +145,7 @@ class Process:
         for chunk in self:
             collected.take(chunk)
         while True:
-            result = sandbox_calls.ended_of(self._ask("process_wait", wait=READ_S), *collected.streams)
+            result = self._ended(READ_S, *collected.streams)
             if result is not None:
                 return result
 

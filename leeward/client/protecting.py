@@ -8,10 +8,14 @@ can't make others in their place; `close` removes them. What git's settings name
 `core.hooksPath`, a filter's script, an included file) is protected likewise, and what a link in a protected folder
 leads to. The kernel can't refuse a name at any depth of a folder that is written live: `put_away` finds what the
 sandbox makes elsewhere, after each call, and renames it, so that nothing obeys it and nothing is lost.
+The kernel takes a mount away when a program of the host removes what it lies on, or puts another file in its place, as
+`git config` and most editors do. So each protected name has a mark of the file that it was, and is told by it from any
+that came later: then the sandbox ends, and what has come is put away.
 
 Trust:     none in the folder's content: nothing is opened or renamed through a link.
 Leaves:    the time between a file's making and the end of the call. What a person makes in the folder while the sandbox
-           is open is renamed, too. Folders of NOT_SEARCHED, but for repositories in them.
+           is open is renamed, too. Folders of NOT_SEARCHED, but for repositories in them. A file system that doesn't
+           keep when a file was made, and gives a number of an inode to another one at once.
 """
 
 from __future__ import annotations
@@ -19,17 +23,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from leeward._native.beneath import open_beneath
+from leeward._native.mounts import made_at
 from leeward.base.closing import OwnedFd, on_failure
 from leeward.client.changes import FOLDER, beneath
-from leeward.errors import LeewardError, RequestRejected, quoted
+from leeward.client.host_paths import PLACE
+from leeward.client.mounts import Mount
+from leeward.errors import LeewardError, RequestRejected, quoted, reason_of
 from leeward.spec.folders import within
 from leeward.spec.obeyed.lookup import plain
-from leeward.spec.obeyed.repositories import INSIDE, NAMES, named_in
+from leeward.spec.obeyed.repositories import INSIDE, NAMES, named_in, without_branches
 from leeward.spec.obeyed.search import ObeyedPaths, search
 from leeward.spec.obeyed.table import AT_ONCE, ROWS
 
@@ -40,7 +48,8 @@ NOT_SEARCHED = ("node_modules",)
 PLACES = tuple(sorted({name for row in ROWS if row.kind == AT_ONCE for name in row.names
                        if name.startswith(".") and not set(name) & set("/*") and name not in NAMES - {".git"}}))
 #: Settings in a repository that may be empty files, and folders.
-_FILES, _FOLDERS = ("config", "config.worktree", "info/attributes", "hgrc", "hgrc-not-shared"), ("hooks", "modules")
+_FILES = ("config", "config.worktree", "info/attributes", "lazygit.yml", "hgrc", "hgrc-not-shared")
+_FOLDERS = ("hooks", "modules")
 #: The mode of such a folder, by which it is known again after a program that was killed.
 _MODE = 0o1755
 #: Names of one sandbox, at most, and bytes of them; the daemon's bounds are 512 and 40 KiB.
@@ -59,6 +68,20 @@ class Unprotected(LeewardError):
     """Something in the folder that programs on the host obey at once was written, and can't be put away."""
 
 
+def check_beside(folder: str, mounts: Iterable[Mount]) -> None:
+    """RequestRejected if one of *mounts* can be written, and shares files with the protected *folder*."""
+    real = os.path.realpath(folder)
+    for mount in mounts:
+        other = os.path.realpath(mount.source)
+        if mount.writable and (within(other, real) or within(real, other)):
+            raise RequestRejected(f"mount {quoted(mount.target)} would let write what the work folder has protected; make"
+                                  " it read-only or an overlay")
+
+
+def _word(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
 def found_in(folder: int, *, at_once: bool = False, passed: tuple[str, ...] = ()) -> ObeyedPaths:
     def listed(path: str) -> list[tuple[str, bool]]:
         with beneath(folder, path) as fd, os.scandir(fd) as entries:
@@ -72,23 +95,24 @@ class FolderGuard:
 
     Args:
         places: the names to make as empty folders.
-        known: the names that there were at the opening of a sandbox that is open already; None for a new sandbox.
+        known: what there was at the opening of a sandbox that is open already; None for a new sandbox.
 
     Attributes:
         names: what the sandbox can't write, relative to the folder.
-        known: what the sandbox hasn't made; `put_away` leaves it.
+        known: what the sandbox hasn't made, and `put_away` leaves; each with its mark, empty if it isn't protected.
     """
 
     def __init__(self, path: str | os.PathLike[str], places: Collection[str] = PLACES,
-                 known: Iterable[str] | None = None) -> None:
+                 known: Mapping[str, str] | None = None) -> None:
         self._made = list[str]()
+        self._states = dict[str, tuple[int, int, int] | None]()
         try:
             self._folder = os.open(path, FOLDER & ~os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            raise RequestRejected(f"{quoted(os.fspath(path))}: {(error.strerror or str(error)).lower()}") from None
+            raise RequestRejected(f"{quoted(os.fspath(path))}: {reason_of(error)}") from None
         with on_failure(self.close):
             self.names: tuple[str, ...] = ()
-            self.known = frozenset(known or ())
+            self.known = dict(known or {})
             if known is None:
                 self._begin(places)
 
@@ -123,18 +147,30 @@ class FolderGuard:
         except UnicodeEncodeError:
             raise RequestRejected("the name of a setting that has to be write-protected isn't UTF-8") from None
         self.names = tuple(names)
-        self.known = frozenset((*names, *found.names, *found.repositories, *self._made))
+        self.known = {**dict.fromkeys((*found.names, *found.repositories, *self._made), ""),
+                      **{name: self._mark(name) for name in names}}
 
     def shown(self, names: Iterable[str]) -> list[str]:
         """Those of *names*, in the folder itself, that weren't made for a sandbox."""
         return [name for name in names if name.rstrip("/") not in self._made]
 
-    def put_away(self) -> list[str]:
+    def holds(self) -> bool:
+        """Whether all that is protected is still what it was when the sandbox was opened."""
+        return not self._replaced()
+
+    def put_away(self, end: Callable[[], object]) -> list[str]:
         """
         Rename what the sandbox has made and programs on the host obey at once: the former paths. Unprotected if it
-        can't.
+        can't. *end* ends the sandbox, and is called first if not all `holds`; what was replaced counts as the sandbox's
+        then, but git's settings in which only branches differ.
         """
         moved = list[str]()
+        if replaced := self._replaced():
+            end()
+            for name in replaced:
+                before, now = self.known.pop(name).split(), self._mark(name).split()
+                if before[1:] == now[1:] != []:
+                    self.known[name] = " ".join(now)
         for _ in range(_ROUNDS):  # in a folder that was renamed there may be more
             wanted, left = self._made_since()
             for name in wanted:
@@ -154,8 +190,8 @@ class FolderGuard:
         found = self._search()
         wanted = [name for name in found.names if name not in self.known and not self._is_folder_of_repository(name)]
         left = [name for name in found.unseen if name not in self.known]
-        named = self._named(self.known.intersection(found.repositories))
-        named += [target for name in self.known.difference(found.repositories) for target in self._targets(name)]
+        named = self._named(self.known.keys() & found.repositories)
+        named += [target for name in self.known.keys() - found.repositories for target in self._targets(name)]
         wanted += [name for name in named if name not in self.known]
         for repository in found.repositories:
             if repository in self.known or plain(os.path.basename(repository)) in NAMES:
@@ -188,18 +224,21 @@ class FolderGuard:
 
     def _named(self, repositories: Iterable[str]) -> list[str]:
         """
-        The paths that the settings of *repositories* name; a word of a command, as `test`, is one if it isn't a
-        folder's.
+        The paths that the settings of *repositories* name, and those of files that these include; a word of a command,
+        as `test`, is one if it isn't a folder's.
         """
         found = dict[str, None]()
         for repository in repositories:
             above = os.path.dirname(repository) if plain(os.path.basename(repository)) in NAMES else repository
-            for settings in ("config", "config.worktree"):
-                for word, is_path in named_in(self._read(f"{repository}/{settings}".lstrip("/"))):
-                    for base in {above, repository}:
+            waiting = [f"{repository}/{settings}".lstrip("/") for settings in ("config", "config.worktree")]
+            while waiting:
+                settings = waiting.pop()
+                for word, is_path in named_in(self._read(settings)):
+                    for base in {above, repository, os.path.dirname(settings)}:
                         name = self._inner(os.path.join(base, word))
                         about = self._about(name) if name not in ("", above, repository) else None
                         if about is not None and (is_path or not stat.S_ISDIR(about.st_mode)):
+                            waiting += [name] * (is_path and name not in found and len(found) < _MOST)
                             found[name] = None
         return [*found]
 
@@ -220,14 +259,43 @@ class FolderGuard:
 
     def _read(self, name: str) -> bytes:
         try:
-            fd = open_beneath(self._folder, os.fsencode(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with OwnedFd(open_beneath(self._folder, os.fsencode(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as fd:
+                return os.read(fd, _MOST_SETTINGS) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
         except OSError:
             return b""
-        with open(fd, "rb") as file:
-            return file.read(_MOST_SETTINGS) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
 
     def _search(self) -> ObeyedPaths:
         return found_in(self._folder, at_once=True, passed=NOT_SEARCHED)
+
+    def _replaced(self) -> list[str]:
+        return [name for name, mark in self.known.items() if mark and self._is_other(name, mark.split()[:1])]
+
+    def _is_other(self, name: str, mark: list[str]) -> bool:
+        try:
+            about = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+            state = about.st_dev, about.st_ino, about.st_ctime_ns
+        except OSError:
+            state = None
+        if state is None or state != self._states.get(name):  # else it isn't opened
+            if mark != self._mark(name).split()[:1]:
+                return True
+            self._states[name] = state
+        return False
+
+    def _mark(self, name: str) -> str:
+        """
+        A word by which the file or folder is told from any that is made later, or "-" if there is none; and for
+        settings of git another one for what they say, but of branches.
+        """
+        try:
+            with OwnedFd(open_beneath(self._folder, os.fsencode(name), PLACE | os.O_NOFOLLOW)) as fd:
+                about = os.fstat(fd)
+                which = _word(f"{about.st_dev} {about.st_ino} {stat.S_IFMT(about.st_mode)}".encode() + made_at(fd))
+        except OSError:
+            return "-"
+        has_branches = os.path.basename(name) == "config" and stat.S_ISREG(about.st_mode)
+        said = without_branches(self._read(name)) if has_branches else None
+        return which if said is None else f"{which} {_word(said)}"
 
     def _about(self, name: str) -> os.stat_result | None:
         above, _, last = name.rpartition("/")
@@ -286,7 +354,7 @@ class FolderGuard:
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 return False  # nor can the sandbox make it
             raise RequestRejected(f"{quoted(name)} can't be made, so that no other takes its place:"
-                                  f" {(error.strerror or str(error)).lower()}") from None
+                                  f" {reason_of(error)}") from None
         finally:
             os.close(fd)
         self._made.append(name)

@@ -23,7 +23,7 @@ from leeward.errors import RequestRejected
 from leeward.spec.sizes import parse_size
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_ids import ID_LENGTH
-from leeward.wire.sandbox_replies import chunks, flag, page
+from leeward.wire.sandbox_replies import answer, chunks, flag, page
 
 if TYPE_CHECKING:
     from leeward.spec.outcome import Result
@@ -214,18 +214,22 @@ def chunks_of(reply: Reply) -> tuple[list[Chunk], bool]:
 
 class ChunkReader:
     """
-    Reads the answers about one process: *after* is the number of the last chunk, and *at_end* says that no more come.
-    The reader's own *number* tells the daemon which chunks it needs.
+    Reads the answers about one process: *after* is the number of the last chunk, *at_end* says that no more come, and
+    *end* is the answer that says so, which has what process_wait answers. The reader's own *number* tells the daemon which
+    chunks it needs.
     """
 
     def __init__(self) -> None:
         self.after, self.at_end = 0, False
+        self.end: Reply | None = None
         self.number = 1 + int.from_bytes(os.urandom(6))
         self._begun = {"stdout": b"", "stderr": b""}
 
     def take(self, reply: Reply) -> list[Chunk]:
         """The chunks in *reply*; BadReply if it isn't an answer to process_read."""
         found, self.at_end = chunks_of(reply)
+        if self.at_end and "outcome" in answer(reply):  # a daemon that was begun before this version tells no end here
+            self.end = reply
         last = {chunk.stream: chunk.number for chunk in found} if self.at_end else {}
         chunks = []
         for chunk in found:

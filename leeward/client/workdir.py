@@ -127,7 +127,7 @@ class WorkdirSandbox:
         self._network = egress is not None
         self.put_away: list[str] = []
         self._guard: FolderGuard | None = None
-        self._protect = protect
+        self._protect, self._leaves = protect, False
         self._words = ["node", f"--max-old-space-size={heap_of(memory)}", "--require",
                        FETCH_SYNC if self._network else FETCH]
         self._tools: tuple[str, ...] | None = None
@@ -139,6 +139,10 @@ class WorkdirSandbox:
             self._before = BeforeFirstCall(lazy=not compare)
         for mount in mounts:
             _open(mount.source, PLACE, close=True)
+        if protect:
+            from leeward.client.protecting import check_beside
+
+            check_beside(self._path, mounts)
         self._folder = _open(self._path, PLACE | os.O_DIRECTORY)
         self._box = self._made()
 
@@ -197,12 +201,15 @@ class WorkdirSandbox:
         return with_heap_limit(got)
 
     def _run(self, argv: list[str], stdin: str = "", *, warm: bool = False, background: bool = False) -> Result:
+        if self._guard is not None and not self._leaves and not self._guard.holds():
+            self._box.close()  # what the host has put in the place of a setting, the next sandbox protects
         try:
             got = self._ask(lambda: self._box.run(argv, env=self._env, timeout=self._timeout, cpu_time=self._cpu,
                                                   clean=True, stdin=stdin, warm=warm,
                                                   ends_children=not background))
         finally:
             self._put_away()
+            self._leaves |= background
         if got.outcome is Outcome.TIMED_OUT:
             raise Timeout(got)
         if got.exit_code == 127 and argv[0] not in self.available_tools():
@@ -397,7 +404,7 @@ class WorkdirSandbox:
             if self._folder < 0:
                 return
             try:
-                self.put_away += self._guard.put_away()
+                self.put_away += self._guard.put_away(self._box.close)
             except Unprotected as error:
                 self._box.close()
                 raise WorkdirRuntimeError(f"the sandbox was ended: {error}") from None

@@ -13,12 +13,14 @@ import errno
 import os
 import posixpath
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from leeward._native.beneath import open_beneath
 from leeward.client.file_calls import MOST_LISTED, MOST_READ
 from leeward.client.workdir_errors import PathTraversal, WorkdirIoError
+from leeward.errors import reason_of
 from leeward.spec.folders import within
 
 # Imported in functions: what not every start needs; 1 ms of processor time for all of it.
@@ -86,11 +88,11 @@ class WorkdirFiles:
             self.check_obeyed(name)
         self._make_folders(posixpath.dirname(name))
         with self._opened(name, _WRITE, 0o666, links=not self._protect) as fd:
-            self._check(fd, name)
-            os.ftruncate(fd, 0)
+            self._reserve(fd, self._check(fd, name), len(raw))
             left = memoryview(raw)
             while left:
                 left = left[os.write(fd, left[:_CHUNK]):]
+            os.ftruncate(fd, len(raw))
         return len(raw)
 
     def list(self, path: str | os.PathLike[str] = ".", limit: int = MOST_LISTED) -> list[WorkdirEntry]:
@@ -165,6 +167,18 @@ class WorkdirFiles:
             os.close(fd)
 
     @staticmethod
+    def _reserve(fd: int, size: int, wanted: int) -> None:
+        """Take the disk's space for a file of *size* bytes that is to have *wanted*; on a full disk it stays as it is."""
+        if wanted <= size or sys.platform != "linux":
+            return
+        try:
+            os.posix_fallocate(fd, 0, wanted)
+        except OSError as error:
+            os.ftruncate(fd, size)
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV):
+                raise
+
+    @staticmethod
     def _check(fd: int, name: str) -> int:
         """The file's size in bytes. Raises WorkdirIoError if *fd* isn't a regular file."""
         about = os.fstat(fd)
@@ -179,4 +193,4 @@ class WorkdirFiles:
 def io_error(error: OSError, name: str) -> WorkdirIoError:
     if isinstance(error, WorkdirIoError):
         return error
-    return WorkdirIoError(error.errno or errno.EIO, (error.strerror or str(error)).lower(), name)
+    return WorkdirIoError(error.errno or errno.EIO, reason_of(error), name)

@@ -28,7 +28,7 @@ from leeward.daemon.config import (
     quotas,
     with_network,
 )
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, reason_of
 from leeward.spec.folders import within
 from leeward.spec.limits import OF_SANDBOXES, limit_text
 from leeward.spec.paths import MAX_FILE, SOCKET_VARIABLE, SYSTEM_FILE, USER_FILE, default_socket
@@ -119,12 +119,12 @@ def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
         content = trusted_content(path, MAX_FILE, uid, os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError) as error:
         if needed:
-            raise _refuse(path, (error.strerror or "").lower()) from None
+            raise _refuse(path, reason_of(error)) from None
         return None
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _refuse(path, "is a symbolic link; name the file itself") from None
-        raise _refuse(path, (error.strerror or "").lower()) from None
+        raise _refuse(path, reason_of(error)) from None
     except BadRequest as error:
         raise _refuse(path, str(error)) from None
     import tomllib  # takes 18 ms, which `leeward run` without a file saves

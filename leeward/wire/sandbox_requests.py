@@ -27,7 +27,7 @@ _FETCHED = {
     "status?": "int", "headers?": "array", "url": "text", "history?": "array of text", "address?": "text",
     "body?": "binary or place", "failed?": "text", "message?": "text", "sent?": "bool", "arenas?": "array of int",
 }
-#: What `process_wait` tells, of a process that has ended in full.
+#: What is told of the end of a process, once it has ended in full.
 _END = {"over": "bool", **{f"{name.removesuffix('?')}?": kind for name, kind in FIGURES.items()}}
 #: What is told of a snapshot.
 _SNAPSHOT = {"snapshot": "text", "size": "int", "made": "float", "python": "text", "packages": "map of text to text",
@@ -351,7 +351,7 @@ class ProcessList(SandboxRequest):
     """Ask for the processes of a sandbox."""
 
 
-@operation("process_read", answers={"chunks": "array", "over": "bool"})
+@operation("process_read", answers={"chunks": "array", **_END})
 class ProcessRead(_ProcessRequest):
     """Take chunks of a process's output."""
 

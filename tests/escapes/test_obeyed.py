@@ -225,3 +225,38 @@ def test_c424_cannot_write_a_setting_by_the_calls_of_the_folder(project: Path, d
     with control(), leeward.WorkdirSandbox(project, socket=daemon.socket) as work:
         work.write_file(path, "evil")
         assert "evil" == (project / path).read_text()
+
+
+#: What a program on the host does with a protected name while a sandbox is open, by which the kernel takes the mount
+#: away: before, what it does, and what the sandbox does then.
+REPLACED = {
+    "git config": ("git init -q", "git config user.name x", "git config -f .git/config core.fsmonitor evil"),
+    "an editor": ("echo old >.envrc", "echo new >.e; mv .e .envrc", "echo evil >>.envrc"),
+    "git clean": ("git init -q", "git clean -fdq", "mkdir -p .claude; echo evil >.claude/settings.json"),
+    "another branch": ("mkdir -p app/.vscode; touch app/.vscode/tasks.json", "rm -rf old; mv app old; cp -r old app",
+                       "mkdir -p app/.vscode; echo evil >app/.vscode/tasks.json"),
+}
+
+
+@pytest.mark.parametrize("way", REPLACED)
+@BY_CLIENT
+def test_c432_cannot_write_a_setting_that_the_host_has_replaced(project: Path, daemon: LiveDaemon, way: str) -> None:
+    """Between two calls, after which the new one is protected, and by a process that runs meanwhile."""
+    before, does, attack = REPLACED[way]
+    outside(project, "sh", "-c", before)
+    waits = ["-c", f"(until [ -e go ]; do sleep 0.02; done; {attack}; : >done) >/dev/null 2>&1 & :"]
+    with leeward.WorkdirSandbox(project, socket=daemon.socket, protect=True) as work:
+        assert work.exec("true").ok
+        outside(project, "sh", "-c", does)
+        assert work.exec("sh", ["-c", attack]).exit_code
+        assert [] == work.put_away
+        work.exec("sh", waits, background=True)
+        outside(project, "sh", "-c", does)
+        (project / "go").touch()
+        work.exec("sh", ["-c", "until [ -e done ]; do sleep 0.02; done"])
+        assert work.put_away
+        work.exec("sh", ["-c", attack])  # in another sandbox
+        assert [] == obeyed_content(project, "evil")
+    with control():
+        run(project, daemon, attack, protect=False)
+        assert 1 == len(obeyed_content(project, "evil"))

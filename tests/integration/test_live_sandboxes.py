@@ -116,6 +116,19 @@ def test_a_signal_reaches_the_program(box: leeward.Sandbox) -> None:
     assert (7, True) == (result.exit_code, result.stdout.endswith(b"caught\n"))
 
 
+def test_the_last_output_tells_of_the_end(box: leeward.Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing more is asked for, and a reader that comes later is told the same."""
+    asked, ask = list[str](), box.ask
+    monkeypatch.setattr(box, "ask", lambda op, *rest: asked.append(op) or ask(op, *rest))
+    process = box.start("echo out; exit 7")
+    result = process.result()
+
+    assert (7, b"out\n") == (result.exit_code, result.stdout)
+    assert (7, b"") == (process.wait(0).exit_code, process.wait().stdout)
+    assert {"process_start", "process_read"} == set(asked)
+    assert result.cpu_time == box.process(process.number).wait().cpu_time
+
+
 SERVES = """\
 import os, socket
 for name in ("/tmp/socket", "\\0name"):

@@ -18,7 +18,7 @@ from typing import Any
 from leeward.apps.approvals.notifying import POLICY, NotifySettings, parse_notify
 from leeward.apps.approvals.queue.rules import MOST_RULES, ApprovalRule, parse_rule
 from leeward.base.user_folders import user_folder
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, reason_of
 from leeward.spec.hosts import Host, InvalidHost, parse_host
 from leeward.spec.writers import trusted_content
 
@@ -57,7 +57,7 @@ def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPol
             return OperatorPolicy()
         raise BadRequest(f"{named}: there is no such file") from None
     except OSError as error:
-        raise BadRequest(f"{named}: {(error.strerror or 'an error').lower()}") from None
+        raise BadRequest(f"{named}: {reason_of(error)}") from None
     except BadRequest as error:
         raise BadRequest(f"{named}: {error}") from None
 

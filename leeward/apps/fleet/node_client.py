@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: What the status has besides, as whole numbers.
 _COUNTS = ("queued", "sandboxes", "sessions", "max_sessions")
-#: Rows of a node's sandboxes, at most.
+#: Rows of a node's sandboxes, and each of its counts, at most: by its workers a fleet says how many jobs it has under way.
 _MOST = 1 << 16
 #: What the file's name has after the socket's.
 DRAIN = ".drain"
@@ -93,8 +93,9 @@ class NodeClient(AsyncClient):
         caps, workers = about.get("caps"), status.get("workers")
         capacity = caps.get("workers") if isinstance(caps, dict) else None
         busy = workers.get("busy") if isinstance(workers, dict) else None
-        if not all(type(count) is int for count in (capacity, busy, *(status.get(name) for name in _COUNTS))):
-            raise BadReply("the daemon's status lacks what a fleet counts by; it is of another version")
+        if not all(type(count) is int and 0 <= count <= _MOST
+                   for count in (capacity, busy, *(status.get(name) for name in _COUNTS))):
+            raise BadReply("the daemon's status lacks what a fleet counts by, or is of another version")
         state = {**status, "version": str(about.get("version", "")), "capacity": capacity, **self._drains()}
         drains = state.get("drains", 0.0)
         if type(drains) not in (int, float) or not 0 <= drains < float("inf"):

@@ -81,11 +81,12 @@ class ClientGone(Exception):
 
 @dataclass(slots=True)
 class AnswerStream:
-    """An answer whose pieces are sent as they come."""
+    """An answer whose pieces are sent as they come; its head with the first one if that *is_prompt*, else before."""
 
     pieces: AsyncGenerator[bytes, None]
     kind: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_prompt: bool = False
 
 
 @dataclass(slots=True)
@@ -428,7 +429,10 @@ async def _sent(stream: AnswerStream, send: Send) -> None:
     async with aclosing(stream.pieces) as pieces:
         headers = [(name.encode(), value.encode()) for name, value in {
             "content-type": stream.kind, "cache-control": "no-store", "x-accel-buffering": "no", **stream.headers}.items()]
+        first = await anext(pieces, b"") if stream.is_prompt else b""
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if first:
+            await send({"type": "http.response.body", "body": first, "more_body": True})
         async for piece in pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

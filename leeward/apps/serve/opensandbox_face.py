@@ -51,6 +51,7 @@ from leeward.apps.serve.problems import ServeProblem, bad, missing, too_large
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_process import AsyncProcess
 from leeward.client.file_calls import FileInfo
+from leeward.client.sandbox_calls import Chunk
 from leeward.errors import DaemonError
 from leeward.spec.outcome import Outcome, Result
 
@@ -69,6 +70,9 @@ _ABSENT = ("snapshotId", "volumes", "credentialProxy", "lifecycle", "platform", 
 MOST_LINE, MOST_LINES, MOST_TEXT, MOST_PATHS = 1 << 16, 10_000, 8 << 20, 1000
 #: Lines that are sent without a turn for other calls.
 _AT_ONCE = 256
+#: Seconds in which a command may end so that its events are sent in one piece, and chunks of its output until then: each
+#: piece costs a client about as much as all else.
+_EARLY_S, _MOST_EARLY = 0.005, 16
 
 #: Runs a command with its output in a file.
 _BEHIND = 'exec >"$1" 2>&1; shift; exec "$@"'
@@ -278,8 +282,8 @@ async def _run(call: ServeCall, box: OpenBox) -> AnswerStream:
     if taken(fields, "background", bool, False):
         process = await _started(box, ["sh", "-c", _BEHIND, "sh", f"/tmp/.opensandbox-{secrets.token_hex(8)}", *argv], cwd,
                                  seconds, envs)
-        return AnswerStream(_followed(process, is_behind=True), "text/event-stream")
-    return AnswerStream(_followed(await _started(box, argv, cwd, seconds, envs)), "text/event-stream")
+        return _streamed(process, is_behind=True)
+    return _streamed(await _started(box, argv, cwd, seconds, envs))
 
 
 def _seconds(fields: Mapping[str, Any]) -> float:
@@ -295,29 +299,50 @@ async def _started(box: OpenBox, argv: list[str], cwd: str, seconds: float, envs
     return await box.box.start(argv, cwd=cwd, env={"PWD": cwd, **envs}, stdin=b"", **options)
 
 
-async def _followed(process: AsyncProcess, is_behind: bool = False) -> AsyncGenerator[bytes, None]:
+def _streamed(process: AsyncProcess, is_behind: bool = False) -> AnswerStream:
+    return AnswerStream(_followed(process, is_behind), "text/event-stream", is_prompt=True)
+
+
+async def _followed(process: AsyncProcess, is_behind: bool) -> AsyncGenerator[bytes, None]:
     """The events of a command until its end, at which it is killed if that is its caller's; only the first *is_behind*."""
     lines, begun, is_over = {"stdout": _OutputLines(), "stderr": _OutputLines()}, time.monotonic(), is_behind
+    said, early = _event("init", text=str(process.number)), list[Chunk]()
     try:
-        yield _event("init", text=str(process.number))
+        while not is_behind and len(early) < _MOST_EARLY and (left := begun + _EARLY_S - time.monotonic()) > 0:
+            if not (chunks := await process.read(left)):
+                break
+            early += chunks
+        result = None if is_behind else await process.wait(0)
+        if result is None:
+            yield said
+            said = b""
         if is_behind:
             return
-        async for chunk in process:
+        async for chunk in _chunks(early, process):
             events = (_event(chunk.stream, text=line) for line in lines[chunk.stream].taken(chunk.data))
             while some := b"".join(islice(events, _AT_ONCE)):
-                yield some
+                said += some
+                if result is None or len(said) > MOST_LINE:
+                    yield said
+                    said = b""
                 await asyncio.sleep(0)
         for stream, rest in lines.items():
-            for line in rest.taken(b"", final=True):
-                yield _event(stream, text=line)
-        result = await process.wait()
+            said += b"".join(_event(stream, text=line) for line in rest.taken(b"", final=True))
+        result = result or await process.wait()
         is_over = True
         assert result is not None
-        yield _end(result, begun)
+        yield said + _end(result, begun)
     finally:
         if not is_over:
             with suppress(DaemonError):  # it has ended, with its sandbox perhaps
                 await process.kill()
+
+
+async def _chunks(early: list[Chunk], process: AsyncProcess) -> AsyncGenerator[Chunk, None]:
+    for chunk in early:
+        yield chunk
+    async for chunk in process:
+        yield chunk
 
 
 class _OutputLines:
@@ -416,7 +441,7 @@ async def _run_in_session(call: ServeCall, box: OpenBox) -> AnswerStream:
     cwd, line = taken(fields, "cwd", str, ""), taken(fields, "command", str, "")
     argv = ["bash", "-c", _IN_SESSION, "bash", state, line, await box.path(cwd) if cwd else ""]
     process = await _started(box, argv, await box.path("."), _seconds(fields), {})
-    return AnswerStream(_followed(process), "text/event-stream")
+    return _streamed(process)
 
 
 async def _end_session(call: ServeCall, box: OpenBox) -> Response:

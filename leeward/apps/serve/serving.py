@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from types import FrameType
 from typing import Any, Literal
 
 import uvicorn
@@ -35,7 +36,7 @@ from leeward.apps.serve.sockets import MOST_MESSAGE
 from leeward.apps.serve.tokens import TokenFile
 from leeward.base.closing import on_failure
 from leeward.base.line_writer import LineWriter
-from leeward.errors import BadRequest, told_with_place
+from leeward.errors import BadRequest, reason_of, told_with_place
 from leeward.spec.bounded_log import BoundedLog
 from leeward.spec.paths import RemoteHost, client_socket
 
@@ -179,8 +180,24 @@ def bind(host: str, port: int) -> sockets.socket:
             made.listen()
             made.setblocking(False)
     except OSError as error:
-        raise BadRequest(f"{host}:{port}: {(error.strerror or 'no such address').lower()}") from None
+        raise BadRequest(f"{host}:{port}: {reason_of(error)}") from None
     return made
+
+
+class _Server(uvicorn.Server):
+    """Waits until it is told to stop, where uvicorn looks whether it was ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
+
+    async def main_loop(self) -> None:
+        if not await self.on_tick(0):
+            await self._told.wait()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._loop.call_soon_threadsafe(self._told.set)
 
 
 def _log_to_stderr(calls: bool) -> None:
@@ -226,7 +243,7 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
                 config.load()
             except (OSError, ValueError) as error:
                 raise BadRequest(f"--tls-cert, --tls-key: {told_with_place(error)}") from None
-        server = uvicorn.Server(config)
+        server = _Server(config)
 
         def stop(number: int, _: object) -> None:
             ended_by.append(number)

@@ -26,7 +26,7 @@ from leeward.base.closing import OwnedFd
 from leeward.base.file_locks import locked
 from leeward.base.user_folders import home_folder
 from leeward.base.whole_files import write_whole
-from leeward.errors import BadRequest, quoted
+from leeward.errors import BadRequest, quoted, reason_of
 from leeward.spec.sizes import parse_size
 
 #: The default path, below the user's home.
@@ -225,7 +225,7 @@ class TokenFile:
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
-            raise BadRequest(f"{self.path}: can't be read: {os.strerror(error.errno or 0).lower()}") from None
+            raise BadRequest(f"{self.path}: can't be read: {reason_of(error)}") from None
         with open(fd, "rb") as file:
             about = os.fstat(fd)
             if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:

@@ -1357,10 +1357,36 @@ static const struct lw_field lw_fields_process_list_answer[] = {
 struct lw_process_read_answer {
 	struct lw_value chunks;
 	bool over;
+	struct lw_bytes outcome;
+	uint64_t exit_code;
+	struct lw_value limit;
+	double duration;
+	double cpu_time;
+	uint64_t memory_peak;
+	struct lw_value denied;
+	bool truncated;
+	struct lw_value omitted;
+	struct lw_value degraded;
+	struct lw_value error;
+	struct lw_bytes hint;
+	double starved;
 };
 static const struct lw_field lw_fields_process_read_answer[] = {
 	{"chunks", LW_LIST, true, offsetof(struct lw_process_read_answer, chunks)},
 	{"over", LW_FLAG, true, offsetof(struct lw_process_read_answer, over)},
+	{"outcome", LW_AS_TEXT, false, offsetof(struct lw_process_read_answer, outcome)},
+	{"exit_code", LW_WHOLE, false, offsetof(struct lw_process_read_answer, exit_code)},
+	{"limit", LW_ANYTHING, false, offsetof(struct lw_process_read_answer, limit)},
+	{"duration", LW_SECONDS, false, offsetof(struct lw_process_read_answer, duration)},
+	{"cpu_time", LW_SECONDS, false, offsetof(struct lw_process_read_answer, cpu_time)},
+	{"memory_peak", LW_WHOLE, false, offsetof(struct lw_process_read_answer, memory_peak)},
+	{"denied", LW_TABLE, false, offsetof(struct lw_process_read_answer, denied)},
+	{"truncated", LW_FLAG, false, offsetof(struct lw_process_read_answer, truncated)},
+	{"omitted", LW_LIST, false, offsetof(struct lw_process_read_answer, omitted)},
+	{"degraded", LW_LIST, false, offsetof(struct lw_process_read_answer, degraded)},
+	{"error", LW_ANYTHING, false, offsetof(struct lw_process_read_answer, error)},
+	{"hint", LW_AS_TEXT, false, offsetof(struct lw_process_read_answer, hint)},
+	{"starved", LW_SECONDS, false, offsetof(struct lw_process_read_answer, starved)},
 };
 
 struct lw_process_resize_answer {

@@ -509,8 +509,8 @@ class Sandboxes:
     def _chunks(request: wire.ProcessRead, program: LiveProgram) -> Mapping[str, Any]:
         chunks = program.read(request.reader, request.after)
         last = chunks[-1].number if chunks else max(request.after, program.chunks.last)
-        return {"chunks": [[chunk.number, chunk.stream, chunk.time, chunk.data] for chunk in chunks],
-                "over": program.life is Life.OVER and last >= program.chunks.last}
+        return {"chunks": [[chunk.number, chunk.stream, chunk.time, chunk.data] for chunk in chunks], "over": False,
+                **(Sandboxes._end_of(program) if program.life is Life.OVER and last >= program.chunks.last else {})}
 
     def wait_for(self, request: wire.ProcessWait, entry: SandboxEntry) -> Mapping[str, Any] | None:
         program = entry.sandbox.sandbox.program(request.process)

@@ -28,7 +28,7 @@ from leeward.daemon.supervisor import Denied
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.log import clean, log, stamp
 from leeward.daemon.telling.metrics import Metrics
-from leeward.errors import BadRequest, quoted
+from leeward.errors import BadRequest, quoted, reason_of
 from leeward.spec.writers import cure, others_write
 
 #: Called with the event and its fields.
@@ -274,7 +274,7 @@ class _File:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
                                | os.O_NONBLOCK, 0o600)
         except OSError as error:
-            raise BadRequest(f"security_log {quoted(path)}: {(error.strerror or str(error)).lower()}") from None
+            raise BadRequest(f"security_log {quoted(path)}: {reason_of(error)}") from None
         with on_failure(os.close, self._fd):
             about = os.fstat(self._fd)
             if not stat.S_ISREG(about.st_mode):

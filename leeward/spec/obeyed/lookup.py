@@ -3,10 +3,13 @@ Looks names up in the table, as the host reads them.
 
 Source:    git's path.c and utf8.c (is_ntfs_dotgit, is_hfs_dotgit): a file system may ignore case, HFS+ characters
            without a width, NTFS blanks and full stops at the end and what follows a colon; `git~1` is a short name.
+           fs/unicode in Linux: a folder of ext4, f2fs or tmpfs with `casefold` ignores what Unicode's
+           DerivedCoreProperties.txt calls Default_Ignorable_Code_Point.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from leeward.spec.obeyed.table import AT_ONCE, HARMLESS, ROWS, WHEN_ASKED, ObeyedRow
@@ -15,8 +18,10 @@ from leeward.spec.obeyed.table import AT_ONCE, HARMLESS, ROWS, WHEN_ASKED, Obeye
 DOTTED = ObeyedRow((".*",), "a program that isn't known here", WHEN_ASKED, "", "names of settings begin with a dot")
 
 _RANK = {AT_ONCE: 0, WHEN_ASKED: 1, HARMLESS: 2}
-#: Characters that HFS+ ignores in a name.
-_IGNORED = dict.fromkeys((*range(0x200c, 0x2010), *range(0x202a, 0x202f), *range(0x206a, 0x2070), 0xfeff))
+#: Characters that file systems ignore in a name.
+_IGNORED = re.compile("[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+                      "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+                      "\U000e0000-\U000e0fff]+")
 #: The names that NTFS gives for those that are no DOS names.
 _SHORT = {"git": ".git", "gitmod": ".gitmodules", "gi7eba": ".gitmodules", "gitatt": ".gitattributes",
           "gi7d29": ".gitattributes", "gitign": ".gitignore", "gi250a": ".gitignore"}
@@ -52,7 +57,7 @@ def plain(name: str) -> str:
     if not name.isascii():
         import unicodedata  # nearly no name needs it
 
-        name = unicodedata.normalize("NFC", name.translate(_IGNORED))
+        name = unicodedata.normalize("NFC", _IGNORED.sub("", name))
     name = name.casefold()
     if name[-1:] in (" ", ".") or ":" in name:
         name = name.partition(":")[0].rstrip(" .") or name

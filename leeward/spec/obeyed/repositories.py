@@ -14,12 +14,13 @@ import re
 from collections.abc import Iterable
 
 from leeward.spec.obeyed.lookup import plain
-from leeward.spec.obeyed.table import ROWS
+from leeward.spec.obeyed.table import AT_ONCE, ROWS
 
 #: Settings whose value is a path, and those whose value is a command, beside aliases with a `!`.
-_PATHS = (b"hookspath", b"path", b"attributesfile")
+_PATHS = (b"hookspath", b"path", b"attributesfile", b"templatedir")
 _COMMANDS = (b"fsmonitor", b"sshcommand", b"editor", b"pager", b"clean", b"smudge", b"process", b"textconv", b"command",
-             b"driver", b"cmd", b"program", b"helper", b"askpass", b"external")
+             b"driver", b"cmd", b"program", b"helper", b"askpass", b"external", b"gitproxy", b"difffilter",
+             b"alternaterefscommand", b"defaultkeycommand", b"uploadpack", b"receivepack")
 #: Words of a value that are looked at, at most.
 _MOST = 100
 
@@ -37,6 +38,24 @@ def named_in(settings: bytes) -> list[tuple[str, bool]]:
     return found
 
 
+#: The head and the lines of a branch's settings: which branch of which remote it follows.
+_BRANCH = re.compile(rb'[ \t]*\[branch "[^"\\]*"\][ \t\r]*')
+_OF_BRANCH = re.compile(rb"[ \t]*(remote|merge|rebase)[ \t]*=[ \t]*[a-z0-9][a-z0-9._/-]*[ \t\r]*", re.I)
+
+
+def without_branches(settings: bytes) -> bytes | None:
+    """Settings of git without those of branches, which name no program; None if a value may have several lines."""
+    kept, in_branch = list[bytes](), False
+    for line in settings.split(b"\n"):
+        if line.rstrip(b"\r").endswith(b"\\"):
+            return None
+        if _BRANCH.fullmatch(line):
+            in_branch = True
+        elif not (in_branch and _OF_BRANCH.fullmatch(line)):
+            kept, in_branch = [*kept, line], False
+    return b"\n".join(kept)
+
+
 #: Names that make a folder a repository together, in lower case; each set by itself.
 SIGNS = (frozenset(("head", "objects", "refs")), frozenset(("head", "commondir")), frozenset(("format", "db", "hooks")))
 
@@ -48,7 +67,7 @@ NAMES = frozenset((".git", ".hg", ".sl", ".jj", ".svn", ".fslckout", "_fossil_",
 
 #: What is obeyed in a repository, by the name of its folder; "" for one of git's with another name.
 INSIDE: dict[str, list[str]] = {name: [] for name in NAMES}
-for _row in ROWS:
+for _row in (row for row in ROWS if row.kind == AT_ONCE):
     for _name in _row.names:
         if "/" in _name and (_folder := _name[:_name.index("/")]) in INSIDE:
             INSIDE[_folder].append(_name[len(_folder) + 1:])
@@ -57,8 +76,14 @@ INSIDE[""] = INSIDE[".git"]
 
 def is_repository(names: Iterable[str]) -> bool:
     """Whether a folder with *names* in it is a repository, whatever its own name is."""
-    there = {name.casefold() for name in names if len(name) < 10}
+    there = _plain(names)
     return any(signs <= there for signs in SIGNS)
+
+
+def _plain(names: Iterable[str]) -> set[str]:
+    """Those of *names* that may be one of SIGNS, as the host reads them."""
+    return {plain(name) for name in names
+            if len(name) < 10 or ":" in name or name[-1] in " ." or not name.isascii()}
 
 
 def names_repository(path: str) -> bool:
@@ -69,5 +94,5 @@ def names_repository(path: str) -> bool:
 
 def makes_repository(name: str, there: Iterable[str]) -> bool:
     """Whether the names *there* and *name* make a repository. HEAD and one other do: the third may be on its way."""
-    present = {each.casefold() for each in there if len(each) < 10}
-    return is_repository((*present, plain(name))) or ("head" in present and plain(name) in ("objects", "refs"))
+    present = _plain(there)
+    return is_repository((*present, name)) or ("head" in present and plain(name) in ("objects", "refs"))

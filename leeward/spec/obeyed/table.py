@@ -36,6 +36,8 @@ _TEXTS = (
     # --- repositories ---------------------------------------------------------------
     ("git", AT_ONCE, "1.0", "gitrepository-layout(5), git-config(1), githooks(5)",
      ".git .git/config .git/hooks .git/info/attributes .git/commondir .git/gitdir .git/modules"),
+    ("lazygit", AT_ONCE, "0.44", "lazygit: docs/Config.md", ".git/lazygit.yml .lazygit.*"),
+    ("git rebase --continue", WHEN_ASKED, "1.7", "git-rebase(1): exec", ".git/rebase-merge .git/rebase-apply .git/sequencer"),
     ("git", AT_ONCE, "2.20", "git-worktree(1)", ".git/config.worktree"),
     ("Mercurial", AT_ONCE, "0.7", "hgrc(5)", ".hg .hg/hgrc .hg/sharedpath .hg/requires"),
     ("Mercurial", AT_ONCE, "5.7", "hgrc(5)", ".hg/hgrc-not-shared"),
@@ -67,7 +69,8 @@ _TEXTS = (
     ("Cursor", AT_ONCE, "1.7", "cursor.com/docs/agent/hooks", ".cursor"),
     ("opencode", AT_ONCE, "2025", "opencode.ai/docs/config", ".opencode opencode.json opencode.jsonc"),
     ("Aider", AT_ONCE, "0.20", "aider.chat/docs/config", ".aider.conf.yml .aider.model.settings.yml"),
-    ("Copilot", AT_ONCE, "2025", "docs.github.com/copilot: hooks", ".github/hooks .github/copilot"),
+    ("Copilot", AT_ONCE, "2025", "docs.github.com/copilot: hooks, extensions, mcp, lsp",
+     ".github/hooks .github/copilot .github/extensions .github/mcp.json .github/lsp.json"),
     ("Windsurf", AT_ONCE, "2025", "docs.windsurf.com: hooks", ".windsurf"),
     ("Roo Code", AT_ONCE, "2025", "docs.roocode.com: mcp", ".roo"),
     ("Kilo Code", AT_ONCE, "2025", "kilocode.ai/docs: mcp", ".kilocode"),
@@ -84,7 +87,8 @@ _TEXTS = (
      " .windsurfrules .clinerules .roomodes .goosehints .rules .github/copilot-instructions.md .github/instructions"
      " .github/prompts .github/agents")),
     # --- shells, and environments that are activated on entering a folder -------------
-    ("direnv", AT_ONCE, "2.0", "direnv(1): a file that was allowed may source these", ".envrc .direnv .direnvrc"),
+    ("direnv", AT_ONCE, "2.0", "direnv(1): a file that was allowed may source these",
+     ".envrc .envrc.local .envrc.private .direnv .direnvrc"),
     ("autoenv, zsh-autoenv", AT_ONCE, "0.1", "github.com/hyperupcall/autoenv", ".autoenv .autoenv.zsh .autoenv_leave.zsh"),
     ("mise", AT_ONCE, "2024", "mise.jdx.dev: configuration, trust",
      (".mise .mise.toml .mise.local.toml mise.toml mise.local.toml mise/config.toml .config/mise .config/mise.toml"

@@ -58,11 +58,12 @@ def test_two_at_once_do_not_write_one_file(tmp_path: Path) -> None:
         _Results(path)
 
 
-def test_another_file_is_not_written(tmp_path: Path) -> None:
-    (tmp_path / "notes").write_text("hello\n")
+@pytest.mark.parametrize("text", ["hello\n", "hello", '{"id": 1, "job_hash": ""}\nhello', "{}"])
+def test_another_file_is_not_written(tmp_path: Path, text: str) -> None:
+    (tmp_path / "notes").write_text(text)
     with pytest.raises(click.UsageError, match="isn't a file of results"):
         _Results(str(tmp_path / "notes"))
-    assert "hello\n" == (tmp_path / "notes").read_text()
+    assert text == (tmp_path / "notes").read_text()
 
 
 def test_a_row_says_how_a_job_ended() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from leeward import Mount, WorkdirSandbox
 from leeward.client import protecting
 from leeward.client.protecting import AWAY, PLACES, FolderGuard, Unprotected
 from leeward.errors import RequestRejected
@@ -21,6 +22,10 @@ def guards() -> Iterator[list[FolderGuard]]:
     yield made
     for guard in made:
         guard.close()
+
+
+def never() -> None:
+    raise AssertionError("the sandbox needn't end")
 
 
 def repository(folder: Path) -> None:
@@ -44,7 +49,7 @@ def test_what_is_there_and_what_is_missing_is_protected(tmp_path: Path, guards: 
             ".git/info/attributes", ".git/modules", "packages/app/.vscode", "sub/.git", "vendor/bare/config",
             "vendor/bare/hooks"} <= names
     assert not {".git", "vendor/bare", ".git/HEAD"} & names
-    assert [] == guards[0].put_away()
+    assert [] == guards[0].put_away(never)
     guards.pop().close()
     assert before == sorted(os.listdir(tmp_path))
     assert ["HEAD", "config", "hooks", "info", "objects", "refs"] == sorted(os.listdir(tmp_path / ".git"))
@@ -73,12 +78,12 @@ def test_what_was_made_is_put_away(tmp_path: Path, guards: list[FolderGuard], ma
     (tmp_path / made).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / made).write_text("evil")
     (tmp_path / "a.py").touch()
-    assert [away] == guards[0].put_away()
+    assert [away] == guards[0].put_away(never)
     assert not os.path.lexists(tmp_path / away)
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and path.read_text() == "evil"]
     assert 1 == len(kept)
     assert AWAY in str(kept[0])
-    assert [] == guards[0].put_away()
+    assert [] == guards[0].put_away(never)
 
 
 @pytest.mark.parametrize("signs", SIGNS, ids=["git", "worktree", "svn"])
@@ -87,25 +92,25 @@ def test_a_folder_that_became_a_repository_is_none_afterwards(tmp_path: Path, gu
     guards.append(FolderGuard(tmp_path))
     for name in signs:
         (tmp_path / "bare" / {"head": "HEAD"}.get(name, name)).mkdir(parents=True)
-    assert 1 == len(guards[0].put_away())
-    assert [] == guards[0].put_away()
+    assert 1 == len(guards[0].put_away(never))
+    assert [] == guards[0].put_away(never)
 
 
 def test_a_repository_that_was_made_keeps_its_objects_and_loses_its_settings(tmp_path: Path,
                                                                              guards: list[FolderGuard]) -> None:
     guards.append(FolderGuard(tmp_path))
     repository(tmp_path / "sub/.git")
-    assert ["sub/.git/config", "sub/.git/hooks"] == guards[0].put_away()
+    assert ["sub/.git/config", "sub/.git/hooks"] == guards[0].put_away(never)
     assert {"HEAD", "objects", "refs", f"{AWAY}config.txt"} <= set(os.listdir(tmp_path / "sub/.git"))
     (tmp_path / "sub/.git/commondir").write_text("../../elsewhere")
-    assert ["sub/.git/commondir"] == guards[0].put_away()
+    assert ["sub/.git/commondir"] == guards[0].put_away(never)
 
 
 def test_what_lies_in_a_folder_that_is_put_away_is_put_away_as_well(tmp_path: Path, guards: list[FolderGuard]) -> None:
     guards.append(FolderGuard(tmp_path))
     (tmp_path / "a/.vscode/b").mkdir(parents=True)
     (tmp_path / "a/.vscode/b/.envrc").touch()
-    assert ["a/.vscode", f"a/{AWAY}vscode.txt/b/.envrc"] == guards[0].put_away()
+    assert ["a/.vscode", f"a/{AWAY}vscode.txt/b/.envrc"] == guards[0].put_away(never)
 
 
 def test_nothing_is_renamed_through_a_link(tmp_path: Path, guards: list[FolderGuard]) -> None:
@@ -117,7 +122,7 @@ def test_nothing_is_renamed_through_a_link(tmp_path: Path, guards: list[FolderGu
     (project / "a").symlink_to("../outside")
     (project / "b").mkdir()
     (project / "b/.vscode").symlink_to("../../outside")
-    assert ["b/.vscode"] == guards[0].put_away()
+    assert ["b/.vscode"] == guards[0].put_away(never)
     assert [".envrc"] == os.listdir(tmp_path / "outside")
 
 
@@ -127,10 +132,10 @@ def test_what_cannot_be_searched_is_not_written_and_a_new_one_is_an_error(tmp_pa
     (tmp_path / deep).mkdir(parents=True)
     guards.append(FolderGuard(tmp_path))
     assert "/".join("d" * 101) in guards[0].names
-    assert [] == guards[0].put_away()
+    assert [] == guards[0].put_away(never)
     (tmp_path / deep.replace("d", "e")).mkdir(parents=True)
     with pytest.raises(Unprotected, match="can't be put away"):
-        guards[0].put_away()
+        guards[0].put_away(never)
 
 
 def test_a_link_and_too_many_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +165,72 @@ def test_two_sandboxes_and_one_that_was_killed(tmp_path: Path, guards: list[Fold
 def test_what_a_person_has_put_into_an_empty_folder_stays(tmp_path: Path) -> None:
     guard = FolderGuard(tmp_path)
     (tmp_path / ".claude/settings.json").write_text("{}")
-    assert [] == guard.put_away()
+    assert [] == guard.put_away(never)
     guard.close()
     assert [".claude"] == os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("does", ["rmdir .claude", "rmdir .claude && mkdir -m 1755 .claude && touch .claude/x",
+                                  "cp .envrc .e && mv .e .envrc", "mv a b && cp -r b a", "rm -r a; ln -s b a"])
+def test_what_the_host_replaces_ends_the_sandbox_and_counts_as_its_own(tmp_path: Path, guards: list[FolderGuard],
+                                                                        does: str) -> None:
+    """Since the mount over it is gone. What is written in place stays, with its mount."""
+    (tmp_path / "a/.vscode").mkdir(parents=True)
+    (tmp_path / ".envrc").touch()
+    guards.append(FolderGuard(tmp_path))
+    (tmp_path / ".envrc").write_text("more")
+    (tmp_path / "a/.vscode/x").touch()
+    assert guards[0].holds()
+    subprocess.run(["sh", "-c", does], cwd=tmp_path, check=True)
+    assert not guards[0].holds()
+    ended: list[int] = []
+    moved = guards[0].put_away(lambda: ended.append(len(os.listdir(tmp_path))))
+    assert [len(os.listdir(tmp_path))] == ended  # nothing was renamed before
+    assert moved or not {".claude", ".envrc", "a"} <= set(os.listdir(tmp_path)) or (tmp_path / "a").is_symlink()
+    assert [] == guards[0].put_away(never)
+
+
+@pytest.mark.parametrize(("line", "away"), [
+    ('[branch "x"]\n\tremote = origin\n\tmerge = refs/heads/x\n', []), ('[branch "x"] fsmonitor = evil\n', [".git/config"]),
+    ('[branch "x"]\n\tremote = https://evil\n', [".git/config"]), ("[core]\n\tfsmonitor = evil\n", [".git/config"]),
+    ('[branch "x"]\n\tremote = a\\\n[core]\n\tfsmonitor = evil\n', [".git/config"]),
+    ('[branch "x"]\n[core]\n\tmerge = evil\n', [".git/config"]), ('[branch "x"]\n\tremote = --evil\n', [".git/config"]),
+])
+def test_settings_in_which_only_branches_were_changed_stay(tmp_path: Path, guards: list[FolderGuard], line: str,
+                                                           away: list[str]) -> None:
+    """As `git push -u` changes them, by a new file."""
+    repository(tmp_path / ".git")
+    guards.append(FolderGuard(tmp_path))
+    (tmp_path / "new").write_text((tmp_path / ".git/config").read_text() + line)
+    (tmp_path / "new").rename(tmp_path / ".git/config")
+    ended: list[bool] = []
+    assert away == guards[0].put_away(lambda: ended.append(True))
+    assert [True] == ended
+    assert [] == guards[0].put_away(never)
+
+
+@pytest.mark.parametrize(("source", "kinds"), [
+    ("", {"writable": True}), ("sub", {"writable": True}), ("..", {"writable": True}), ("link", {"writable": True}),
+    ("sub", {}), ("sub", {"overlay": True}), ("../other", {"writable": True})])
+def test_no_mount_leads_around_the_protection(tmp_path: Path, source: str, kinds: dict[str, bool]) -> None:
+    (tmp_path / "p/sub").mkdir(parents=True)
+    (tmp_path / "p/link").symlink_to("../p")
+    mount = Mount(tmp_path / "p" / source, "/x", **kinds)
+    if kinds.get("writable") and source != "../other":
+        with pytest.raises(RequestRejected, match="'/x' would let write"):
+            WorkdirSandbox(tmp_path / "p", [mount], socket="/none", protect=True)
+    else:
+        protecting.check_beside(str(tmp_path / "p"), [mount])
+
+
+def test_what_an_included_file_names_is_protected(tmp_path: Path, guards: list[FolderGuard]) -> None:
+    """Also where it includes others, and itself."""
+    repository(tmp_path / ".git")
+    (tmp_path / ".git/config").write_text("[include]\n\tpath = ../.gitconfig\n")
+    (tmp_path / ".gitconfig").write_text("[include]\npath = conf/more\npath = .gitconfig\n[core]\nhooksPath = tools/hooks\n")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/more").write_text("[interactive]\ndiffFilter = conf/filter --x\n")
+    (tmp_path / "conf/filter").touch()
+    (tmp_path / "tools/hooks").mkdir(parents=True)
+    guards.append(FolderGuard(tmp_path))
+    assert {".gitconfig", "conf/more", "conf/filter", "tools/hooks"} <= set(guards[0].names)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +31,23 @@ def test_a_path_that_leads_out_is_refused(path: str | Path) -> None:
     with pytest.raises(leeward.PathTraversal, match=r"^path traversal blocked: .* escapes sandbox root$") as caught:
         inside(path)
     assert str(path) == caught.value.path
+
+
+def test_a_file_that_the_disk_has_no_room_for_stays_as_it_was(tmp_path: Path, files: WorkdirFiles) -> None:
+    """By the limit on files: the kernel refuses the space as on a full disk."""
+    (tmp_path / "a").write_text("old")
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with pytest.raises(leeward.WorkdirIoError):
+            files.write("a", b"new" * (1 << 16))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert "old" == (tmp_path / "a").read_text()
+    files.write("a", "newer")
+    files.write("a", "x")
+    assert "x" == (tmp_path / "a").read_text()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from leeward.apps.approvals.queue.subjects import subject_of, subject_text
 from leeward.base.closing import OwnedFd, on_failure
 from leeward.base.file_locks import locked
 from leeward.base.whole_files import write_whole
-from leeward.errors import BadRequest, Busy, Unsupported
+from leeward.errors import BadRequest, Busy, Unsupported, reason_of
 
 FORMAT = 2
 FILE, COPY = "requests.sqlite", "rules.json"
@@ -420,7 +420,7 @@ def write_file(path: str, content: bytes, what: str, *, lasting: bool = True) ->
     try:
         write_whole(path, content, lasting=lasting)
     except OSError as error:
-        raise Busy(f"{what} can't be written: {(error.strerror or 'an error').lower()}") from None
+        raise Busy(f"{what} can't be written: {reason_of(error)}") from None
 
 
 def _write_copy(folder: str, copied: RuleCopy) -> None:

@@ -200,8 +200,12 @@ class SandboxTools:
         with self._lock:
             if self._guard is None or box is None or box is not self._box:
                 return ""
+            holds = self._guard.holds()
             try:
-                return _told(self._guard.put_away())
+                said = _told(self._guard.put_away(lambda: self._end(box)))
+                if holds:
+                    return said
+                said = f"The sandbox has ended, since what it may not write was replaced on the host. {said}".rstrip()
             except Unprotected as error:
                 said = f"The sandbox was ended: {error}"
         with contextlib.suppress(DaemonError):
@@ -219,7 +223,7 @@ class SandboxTools:
             return ""
         with contextlib.closing(guard):
             try:
-                return _told(guard.put_away())
+                return _told(guard.put_away(lambda: None))
             except Unprotected as error:
                 return str(error)
 

@@ -59,6 +59,7 @@ class Process {
     this.after = 0;
     Object.defineProperty(this, 'reader', { value: 1 + randomInt(2 ** 47) }); // its own number, by which the daemon knows what it has
     this.atEnd = false;
+    this.end = null; // the answer to process_read that was the last one, which tells how it ended
     this.texts = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
     this.reading = Promise.resolve();
   }
@@ -95,6 +96,7 @@ class Process {
       const ok = await this.ask('process_read', { after: this.after, reader: this.reader, wait: share(timeout, began) });
       const found = chunksOf(ok);
       this.atEnd = ok.over;
+      if (ok.outcome) this.end = ok;
       if (found.length) {
         for (const chunk of found) chunk.text = this.texts[chunk.stream].write(chunk.data);
         if (this.atEnd) for (const stream of ['stdout', 'stderr']) finish(found, stream, this.texts[stream]);
@@ -144,7 +146,7 @@ class Process {
   async wait({ timeout } = {}) {
     const began = now();
     while (true) {
-      const result = endedOf(await this.ask('process_wait', { wait: share(timeout, began) }));
+      const result = endedOf(this.end || await this.ask('process_wait', { wait: share(timeout, began) }));
       if (result || passed(timeout, began)) return result;
     }
   }
@@ -158,7 +160,8 @@ class Process {
       if (told[stream]) await told[stream](data);
     }
     while (true) {
-      const result = endedOf(await this.ask('process_wait', { wait: READ_S }), Buffer.concat(kept.stdout), Buffer.concat(kept.stderr));
+      const end = this.end || await this.ask('process_wait', { wait: READ_S });
+      const result = endedOf(end, Buffer.concat(kept.stdout), Buffer.concat(kept.stderr));
       if (result) return result;
     }
   }

@@ -806,7 +806,7 @@ export interface Answers {
   ping: { version: string; wire: number | bigint; caps?: Record<string, any> };
   process_kill: {};
   process_list: { processes: Record<string, any>[] };
-  process_read: { chunks: any[]; over: boolean };
+  process_read: { chunks: any[]; over: boolean; outcome?: string; exit_code?: number | bigint; limit?: string | null; duration?: number; cpu_time?: number; memory_peak?: number | bigint; denied?: Record<string, number | bigint>; truncated?: boolean; omitted?: (number | bigint)[]; degraded?: string[]; error?: Record<string, any> | null; hint?: string; starved?: number };
   process_resize: { resized: boolean };
   process_run: ResultFields;
   process_signal: { sent: boolean };

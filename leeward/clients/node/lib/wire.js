@@ -54,7 +54,7 @@ const ANSWERS = {
   ping: { version: 'text', wire: 'int', 'caps?': 'map' },
   process_kill: {},
   process_list: { processes: 'array of map' },
-  process_read: { chunks: 'array', over: 'bool' },
+  process_read: { chunks: 'array', over: 'bool', 'outcome?': 'text', 'exit_code?': 'int', 'limit?': 'text or nil', 'duration?': 'float', 'cpu_time?': 'float', 'memory_peak?': 'int', 'denied?': 'map of text to int', 'truncated?': 'bool', 'omitted?': 'array of int', 'degraded?': 'array of text', 'error?': 'map or nil', 'hint?': 'text', 'starved?': 'float' },
   process_resize: { resized: 'bool' },
   process_run: RESULT,
   process_signal: { sent: 'bool' },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import count
+from itertools import count, repeat
 from typing import Any
 
 import pytest
@@ -24,6 +24,11 @@ class Told(NodeClient):
 
     async def ask(self, op: str, fields: Any, seconds: float | None = None, *more: Any) -> tuple[Reply, list[int]]:  # type: ignore[override]
         return Reply(1, next(self.pages), "", "", []), []
+
+    async def _simple(self, *_: Any) -> dict[str, Any]:
+        return next(self.pages)  # type: ignore[no-any-return]
+
+    status = _simple
 
 
 def listed(*pages: Any) -> list[dict[str, Any]]:
@@ -49,3 +54,17 @@ def test_a_list_without_end_is_refused() -> None:
     pages = ({"sandboxes": [ROW] * 1000, "more": True, "last": number} for number in count(1))
     with pytest.raises(BadReply):
         asyncio.run(Told(pages).sandboxes(1.0))
+
+
+@pytest.mark.parametrize(("wrong", "capacity"), [
+    ({}, 4), ({}, 0), ({"queued": -1}, 4), ({"sandboxes": True}, 4), ({"sessions": 1 << 60}, 4), ({}, -4), ({}, 1 << 60)])
+def test_a_count_that_no_node_has_is_refused(wrong: dict[str, Any], capacity: int) -> None:
+    """Else a caller of many jobs would read all of them at once."""
+    status = {"workers": {"busy": 1}, "queued": 0, "sandboxes": 0, "sessions": 0, "max_sessions": 9,
+              "caps": {"workers": capacity}, **wrong}
+    told = Told(repeat(status))
+    if not wrong and 0 <= capacity < 1000:
+        assert capacity == asyncio.run(told.state(1.0))["capacity"]
+    else:
+        with pytest.raises(BadReply, match="what a fleet counts by"):
+            asyncio.run(told.state(1.0))

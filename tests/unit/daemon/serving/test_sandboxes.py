@@ -420,7 +420,8 @@ def test_a_runner_that_is_lost(table: Table, why: str, reason: str, limit: str |
     table.until(lambda: not len(table.server.desk))
 
     assert ("out_of_memory" if limit else "signalled") == peer.wait(waits)["outcome"]
-    assert {"chunks": [], "over": True} == peer.wait(reads)
+    read = peer.wait(reads)
+    assert ([], True, "out_of_memory" if limit else "signalled") == (read["chunks"], read["over"], read["outcome"])
     said = peer.ask("sandbox_info", sandbox=box)
     assert (reason, limit) == (said["reason"], said["limit"])
 
@@ -449,8 +450,9 @@ def test_a_reader_gets_the_present_output_and_then_waits(table: Table) -> None:
     assert [[1, 1, b"x"]] == [[number, stream, data] for number, stream, _, data in got["chunks"]]
     end = peer.ask("process_read", sandbox=box, process=process, after=1, wait=60.0)
 
-    assert {"chunks": [], "over": True} == end
-    assert {"chunks": [], "over": True} == peer.ask("process_read", sandbox=box, process=process, after=10**6)
+    assert {"chunks": [], **peer.ask("process_wait", sandbox=box, process=process)} == end
+    assert end["over"]
+    assert end == peer.ask("process_read", sandbox=box, process=process, after=10**6)
 
 
 def listed(peer: Peer) -> list[list[str]]:

@@ -43,7 +43,7 @@ def test_a_path_of_the_projects_own_is_not(path: str) -> None:
 
 @pytest.mark.parametrize("name", [
     ".git", ".GIT", ".git ", ".git.", ".git . .", "git~1", "GIT~1", ".git::$INDEX_ALLOCATION", ".g\u200cit", ".gi\ufefft",
-    "\u200f.git",
+    "\u200f.git", ".g\xadit", ".git\ufe0f", ".\U000e0041git", ".gi\u2060t",
 ])
 def test_a_name_that_some_host_takes_for_git(name: str) -> None:
     """As git itself refuses them in a tree."""

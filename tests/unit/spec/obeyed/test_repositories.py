@@ -10,6 +10,7 @@ from leeward.spec.obeyed.repositories import INSIDE, is_repository, makes_reposi
 @pytest.mark.parametrize(("names", "expected"), [
     (("HEAD", "objects", "refs"), True), (("head", "Objects", "REFS", "x"), True), (("HEAD", "commondir"), True),
     (("format", "db", "hooks", "conf"), True), (("HEAD", "objects"), False), (("objects", "refs"), False), ((), False),
+    (("HE\xadAD" + "\u200b" * 10, "objects.", "refs::$INDEX_ALLOCATION"), True),
 ])
 def test_a_folder_is_a_repository_by_what_is_in_it(names: tuple[str, ...], expected: bool) -> None:
     assert expected == is_repository(names)
@@ -37,3 +38,4 @@ def test_a_name_makes_a_repository(name: str, there: tuple[str, ...], expected: 
 def test_what_is_obeyed_in_a_repository() -> None:
     assert {"config", "config.worktree", "hooks", "info/attributes", "modules", "commondir"} <= set(INSIDE[""])
     assert "hgrc" in INSIDE[".hg"]
+    assert "rebase-merge" not in INSIDE[".git"]  # a rebase may be under way

@@ -106,11 +106,16 @@ def test_a_sandbox_that_has_ended_is_replaced_and_another_failure_keeps_it():
 class Guard:
     """Finds what it is told to."""
 
-    def __init__(self, found):
-        self.found, self.closed = found, False
+    def __init__(self, found, replaced=False):
+        self.found, self.closed, self.replaced = found, False, replaced
 
-    def put_away(self):
+    def holds(self):
+        return not self.replaced
+
+    def put_away(self, end):
         found, self.found = self.found, []
+        if self.replaced:
+            end()
         if isinstance(found, Exception):
             raise found
         return found
@@ -142,6 +147,22 @@ def test_a_sandbox_whose_settings_cannot_be_put_away_is_ended():
 
     tools = SandboxTools(opened, 1)
     assert "The sandbox was ended: x can't be put away" in tools.run(ToolCall("list_files", {}))[0]
+    assert made[0].closed
+    assert ("OSError", True) == tools.run(ToolCall("list_files", {}))
+    assert 2 == len(made)
+
+
+def test_a_sandbox_whose_protection_the_host_has_replaced_is_ended_and_another_one_opened():
+    made, guards = [], [Guard([]), Guard([".envrc"], replaced=True)]
+
+    def opened():
+        made.append(Box(OSError("no")))
+        return made[-1], guards.pop()
+
+    tools = SandboxTools(opened, 1)
+    text, failed = tools.run(ToolCall("list_files", {}))
+    assert failed
+    assert "was replaced on the host. Renamed" in text
     assert made[0].closed
     assert ("OSError", True) == tools.run(ToolCall("list_files", {}))
     assert 2 == len(made)
