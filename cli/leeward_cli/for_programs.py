@@ -13,6 +13,7 @@ ends when the program does, however it ends. Then the sandbox ends, if it is hel
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import posixpath
@@ -99,6 +100,7 @@ class _Stay:
         self._before: BeforeFirstCall | None = None
         self._guards = False
         self._guard: FolderGuard | None = None
+        self._moved: list[str] = []
 
     def take(self, line: bytes) -> dict[str, Any]:
         """The answer to a line; the first one has the options."""
@@ -156,7 +158,8 @@ class _Stay:
 
     def put_away(self) -> dict[str, Any]:
         try:
-            return {"put_away": [] if self._guard is None else self._guard.put_away(self._over)}
+            moved, self._moved = self._moved, []
+            return {"put_away": moved if self._guard is None else moved + self._guard.put_away(self._over)}
         except LeewardError:
             self.end()
             raise
@@ -176,4 +179,5 @@ class _Stay:
         if box is not None and self._options is not None:
             (box.close if self._options.get("held") else box.detach)()
         if guard is not None:
-            guard.close()
+            with contextlib.closing(guard):
+                self._moved += guard.put_away(self._over)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -11,6 +12,7 @@ import click
 from leeward.client.applying import finish_interrupted
 from leeward.client.changes import FolderChange
 from leeward.errors import Stale
+from leeward.spec.obeyed.search import at_once_among
 from leeward_cli.click_options import JSON_LINES, SOCKET
 from leeward_cli.messages import complain
 from leeward_cli.progress import Progress
@@ -35,6 +37,7 @@ def diff(socket: str | None, target: str, as_json: bool, name: str) -> None:
         found = box.diff(target)
     for change in found:
         click.echo(json.dumps(row_of(change)) if as_json else line(change))
+    tell_obeyed(found)
 
 
 def row_of(change: FolderChange) -> dict[str, Any]:
@@ -62,6 +65,7 @@ def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) ->
         return 1
     for change in found:
         click.echo(line(change))
+    tell_obeyed(found)
     return 0
 
 
@@ -99,6 +103,14 @@ def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None
     """Restore a sandbox's copy of a folder from a checkpoint. No process may run in the sandbox."""
     with attached(name, socket) as box, Progress("restoring"):
         box.restore(checkpoint, target)
+
+
+def tell_obeyed(changes: Iterable[FolderChange]) -> None:
+    """Say on standard error which of *changes* programs on the host run at once."""
+    found = at_once_among(change.path for change in changes if change.kind != "deleted")
+    if found:
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        complain(f"programs on the host run this without a further question: {', '.join(map(plain, found[:_SHOWN]))}{more}")
 
 
 def tell_finished() -> None:

@@ -37,7 +37,7 @@ from leeward.client.mounts import Mount
 from leeward.errors import LeewardError, RequestRejected, quoted, reason_of
 from leeward.spec.folders import within
 from leeward.spec.obeyed.lookup import plain
-from leeward.spec.obeyed.repositories import INSIDE, NAMES, named_in, without_branches
+from leeward.spec.obeyed.repositories import INSIDE, NAMES, named_below, without_branches
 from leeward.spec.obeyed.search import ObeyedPaths, search
 from leeward.spec.obeyed.table import AT_ONCE, ROWS
 
@@ -227,20 +227,15 @@ class FolderGuard:
         The paths that the settings of *repositories* name, and those of files that these include; a word of a command,
         as `test`, is one if it isn't a folder's.
         """
-        found = dict[str, None]()
+        found = list[str]()
         for repository in repositories:
             above = os.path.dirname(repository) if plain(os.path.basename(repository)) in NAMES else repository
-            waiting = [f"{repository}/{settings}".lstrip("/") for settings in ("config", "config.worktree")]
-            while waiting:
-                settings = waiting.pop()
-                for word, is_path in named_in(self._read(settings)):
-                    for base in {above, repository, os.path.dirname(settings)}:
-                        name = self._inner(os.path.join(base, word))
-                        about = self._about(name) if name not in ("", above, repository) else None
-                        if about is not None and (is_path or not stat.S_ISDIR(about.st_mode)):
-                            waiting += [name] * (is_path and name not in found and len(found) < _MOST)
-                            found[name] = None
-        return [*found]
+            settings = [f"{repository}/{name}".lstrip("/") for name in ("config", "config.worktree")]
+            for name, is_path in named_below(settings, (above, repository), self._inner, self._read).items():
+                about = self._about(name)
+                if about is not None and (is_path or not stat.S_ISDIR(about.st_mode)):
+                    found.append(name)
+        return found
 
     def _targets(self, name: str) -> list[str]:
         """The paths in the folder to which links lead that are in the folder *name*: `hooks/pre-commit` may be one."""

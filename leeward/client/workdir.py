@@ -10,6 +10,7 @@ folder, a process there reads and writes the files, and the copy is lost when th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import threading
@@ -127,7 +128,7 @@ class WorkdirSandbox:
         self._network = egress is not None
         self.put_away: list[str] = []
         self._guard: FolderGuard | None = None
-        self._protect, self._leaves = protect, False
+        self._protect, self._leaves, self._calls = protect, False, 0
         self._words = ["node", f"--max-old-space-size={heap_of(memory)}", "--require",
                        FETCH_SYNC if self._network else FETCH]
         self._tools: tuple[str, ...] | None = None
@@ -201,15 +202,20 @@ class WorkdirSandbox:
         return with_heap_limit(got)
 
     def _run(self, argv: list[str], stdin: str = "", *, warm: bool = False, background: bool = False) -> Result:
-        if self._guard is not None and not self._leaves and not self._guard.holds():
-            self._box.close()  # what the host has put in the place of a setting, the next sandbox protects
+        with self._lock:
+            if self._guard is not None and not (self._calls or self._leaves or self._guard.holds()):
+                self._box.close()
+                self._guard.close()
+                self._guard = None  # what the host has put in the place of a setting, the next sandbox protects
+            self._calls, self._leaves = self._calls + 1, self._leaves or background
         try:
             got = self._ask(lambda: self._box.run(argv, env=self._env, timeout=self._timeout, cpu_time=self._cpu,
                                                   clean=True, stdin=stdin, warm=warm,
                                                   ends_children=not background))
         finally:
+            with self._lock:
+                self._calls -= 1
             self._put_away()
-            self._leaves |= background
         if got.outcome is Outcome.TIMED_OUT:
             raise Timeout(got)
         if got.exit_code == 127 and argv[0] not in self.available_tools():
@@ -350,8 +356,7 @@ class WorkdirSandbox:
         if folder >= 0:
             os.close(folder)
             self._box.close()
-            if self._guard is not None:
-                self._guard.close()
+            self._end_guard()
 
     def _check(self) -> None:
         if self._folder < 0:
@@ -389,10 +394,22 @@ class WorkdirSandbox:
             return self._make()
         from leeward.client.protecting import FolderGuard
 
-        if self._guard is not None:
-            self._guard.close()
+        self._end_guard()
         self._guard = FolderGuard(self._path)
         return self._make(protect=[posixpath.join(WORKDIR, name) for name in self._guard.names])
+
+    def _end_guard(self) -> None:
+        """The sandbox has ended: what it has made since its last call is put away as well."""
+        guard, self._guard = self._guard, None
+        if guard is None:
+            return
+        from leeward.client.protecting import Unprotected
+
+        with contextlib.closing(guard):
+            try:
+                self.put_away += guard.put_away(self._box.close)
+            except Unprotected as error:
+                raise WorkdirRuntimeError(f"the sandbox has ended: {error}") from None
 
     def _put_away(self) -> None:
         """Rename what a command has made and programs on the host run at once; with `protect`."""

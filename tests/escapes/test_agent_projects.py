@@ -122,6 +122,28 @@ def test_c466_cannot_change_what_git_obeys_in_the_repository_of_a_worktree(home:
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="no git")
 @BY_CLIENT
+def test_c432_cannot_write_a_setting_of_a_worktree_that_the_host_has_replaced(home: AgentHome) -> None:
+    """By which the kernel takes its protection away."""
+    main, env = worktree(home)
+    entry = next((main / ".git/worktrees").iterdir())
+    subprocess.run(["git", "config", "extensions.worktreeConfig", "true"], cwd=main, env=env, check=True)
+    attack = "git config --worktree core.fsmonitor 'touch evil; false'"
+    host = subprocess.Popen(["sh", "-c", ("until [ -e ready ]; do sleep 0.02; done; git config --worktree a.b c;"
+                                          " touch go")], cwd=home.project, env=env)
+    got = home.run("start", "sh", ".", "--", "-c", f"touch ready; until [ -e go ]; do sleep 0.02; done; {attack}")
+    host.wait()
+    assert 0 == got.returncode, got
+    assert "renamed in the worktree's repository" in got.stderr
+    subprocess.run(["git", "status"], cwd=home.project, env=env, check=True, capture_output=True)
+    assert not (home.project / "evil").exists()
+    assert (entry / "not-obeyed.config.worktree.txt").exists()
+    with control():
+        subprocess.run(["sh", "-c", f"{attack}; git status"], cwd=home.project, env=env, check=True, capture_output=True)
+        assert (home.project / "evil").exists()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+@BY_CLIENT
 def test_c467_cannot_have_git_write_to_other_files_by_links_without_a_notice(home: AgentHome) -> None:
     """git on the host appends to reflogs, and replaces indexes, through links. Reflogs are the sandbox's own."""
     main, env = worktree(home)

@@ -20,6 +20,7 @@ import leeward
 from kit.box import control
 from kit.live_daemon import LiveDaemon
 from kit.skip_policy import require
+from kit.waiting import poll_until
 from leeward.client.protecting import AWAY
 from leeward.spec.obeyed.lookup import obeyed_by
 from leeward.spec.obeyed.table import AT_ONCE, ROWS
@@ -115,6 +116,28 @@ def test_c422_cannot_make_a_setting_after_the_call(project: Path, daemon: LiveDa
     with control():
         run(project, daemon, attack, protect=False)
         assert [name] == obeyed_content(project, "evil")
+
+
+@pytest.mark.parametrize("end", ["destroy", "another sandbox"])
+@BY_CLIENT
+def test_c421_cannot_leave_a_setting_between_the_last_call_and_the_end(project: Path, daemon: LiveDaemon, end: str) -> None:
+    """By a process that runs on."""
+    (project / "app").mkdir()
+    attack = "until [ -e go ]; do sleep 0.02; done; echo evil >app/.envrc; : >done"
+    with leeward.WorkdirSandbox(project, socket=daemon.socket, protect=True) as work:
+        work.exec("sh", ["-c", f"({attack}) >/dev/null 2>&1 & :"], background=True)
+        (project / "go").touch()
+        poll_until((project / "done").exists, "the process has written")
+        assert ["app/.envrc"] == obeyed_content(project, "evil")
+        if end == "another sandbox":
+            leeward.Sandbox.attach(work._box.id, socket=daemon.socket).close()
+            assert work.exec("true").ok
+            assert [] == obeyed_content(project, "evil")
+    assert [] == obeyed_content(project, "evil")
+    assert ["app/.envrc"] == work.put_away
+    with control():
+        run(project, daemon, attack, protect=False)
+        assert ["app/.envrc"] == obeyed_content(project, "evil")
 
 
 #: Ways to have a program run `touch evil` on the host: the program, what it needs before, what the sandbox writes.

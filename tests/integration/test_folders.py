@@ -240,21 +240,23 @@ def test_with_await_and_from_another_program(daemon: LiveDaemon, project: Path) 
     """An asyncio client; `leeward diff` and `leeward apply` by the sandbox's id."""
     async def use() -> str:
         box = leeward.AsyncSandbox(socket=daemon.socket, workdir=project, overlay=True)
-        await box.shell("echo async >a; echo b >b")
-        assert ["a", "b"] == [change.path for change in await box.diff()]
+        await box.shell("echo async >a; echo b >b; echo c >.envrc")
+        assert [".envrc", "a", "b"] == [change.path for change in await box.diff()]
         assert ["a"] == [change.path for change in await box.apply(["a"])]
         return await box.detach()
 
     name = asyncio.run(use())
-    assert b"A b\n" == daemon.run("diff", name).stdout
-    [row] = [json.loads(line) for line in daemon.run("diff", "--json", name).stdout.splitlines()]
+    assert b"A .envrc\nA b\n" == (done := daemon.run("diff", name)).stdout
+    assert done.stderr.endswith(b"without a further question: .envrc\n")
+    [_, row] = [json.loads(line) for line in daemon.run("diff", "--json", name).stdout.splitlines()]
     assert ("b", "created", 2) == (row["path"], row["kind"], row["size"])
     (project / "b").write_text("somebody else's")
     refused = daemon.run("apply", name)
     assert 1 == refused.returncode
     assert b"exists on the host" in refused.stderr or b"was changed" in refused.stderr
     (project / "b").unlink()
-    assert (0, b"A b\n") == ((done := daemon.run("apply", name)).returncode, done.stdout)
+    assert (0, b"A .envrc\nA b\n") == ((done := daemon.run("apply", name)).returncode, done.stdout)
+    assert done.stderr.endswith(b"without a further question: .envrc\n")
     daemon.run("sandbox", "kill", name)
     with pytest.raises(leeward.SandboxOver):
         leeward.Sandbox.attach(name, socket=daemon.socket)

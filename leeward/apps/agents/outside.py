@@ -18,7 +18,7 @@ from leeward.apps.agents.written import closed_path
 from leeward.base.closing import OwnedFd
 from leeward.spec.folders import within
 from leeward.spec.obeyed.lookup import home_settings, plain
-from leeward.spec.obeyed.repositories import INSIDE, named_in
+from leeward.spec.obeyed.repositories import INSIDE, named_below
 from leeward.spec.obeyed.search import ObeyedPaths, has_own_content
 
 #: Folders that an agent can't write to if they exist at its start: git's hooks, and the settings of agents.
@@ -83,15 +83,15 @@ def _found_in(project: str) -> ObeyedPaths:
 
 def _named_by_git(project: str) -> list[str]:
     """The paths in the project that the settings of its repository name as programs, hooks or further settings."""
-    found, real = dict[str, None](), os.path.realpath(project)
-    for settings in ("config", "config.worktree"):
-        for word, _ in named_in(beginning(os.path.join(project, ".git", settings), _MOST_BYTES) or b""):
-            for base in ("", ".git"):
-                path = os.path.normpath(os.path.join(real, base, word))
-                inner = path[len(real) + 1:]
-                if within(path, real) and inner not in ("", ".git") and os.path.lexists(os.path.join(project, inner)):
-                    found[inner] = None
-    return [*found][:_MOST_NAMED]
+    real = os.path.realpath(project)
+
+    def inner(path: str) -> str:
+        path = os.path.normpath(os.path.join(real, path))
+        return path[len(real) + 1:] if within(path, real) else ""
+
+    found = named_below((".git/config", ".git/config.worktree"), ("", ".git"), inner,
+                        lambda name: beginning(os.path.join(project, name), _MOST_BYTES) or b"")
+    return [name for name in found if os.path.lexists(os.path.join(project, name))][:_MOST_NAMED]
 
 
 def _is_folder(path: str) -> bool:

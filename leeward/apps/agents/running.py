@@ -438,6 +438,20 @@ class AgentRun:
             else:
                 self.box.close()
 
+    def _put_away(self) -> None:
+        """Rename what the host has replaced in a worktree's repository, and the agent may have written since."""
+        if self._guard is None:
+            return
+        with contextlib.closing(self._guard):
+            try:
+                moved = self._guard.put_away(self.end_sandbox)
+            except LeewardError as error:
+                self._tell(str(error))
+            else:
+                if moved:
+                    self._tell("renamed in the worktree's repository, where git would run what they name:"
+                               f" {', '.join(map(ascii, moved))}")
+
     def _tear_down(self) -> None:
         held, self._held = self._held, None
         if held is None:
@@ -445,8 +459,7 @@ class AgentRun:
         try:
             self.end_sandbox()
         finally:
-            if self._guard is not None:
-                self._guard.close()
+            self._put_away()
             for line in [step.what for step in held.instance.undo if step.kind == "hook"]:
                 try:
                     self._on_host(line, CLEANUP_S)

@@ -10,8 +10,9 @@ Source:    gitrepository-layout(5), git's setup.c (is_git_directory): a folder w
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from leeward.spec.obeyed.lookup import plain
 from leeward.spec.obeyed.table import AT_ONCE, ROWS
@@ -21,8 +22,8 @@ _PATHS = (b"hookspath", b"path", b"attributesfile", b"templatedir")
 _COMMANDS = (b"fsmonitor", b"sshcommand", b"editor", b"pager", b"clean", b"smudge", b"process", b"textconv", b"command",
              b"driver", b"cmd", b"program", b"helper", b"askpass", b"external", b"gitproxy", b"difffilter",
              b"alternaterefscommand", b"defaultkeycommand", b"uploadpack", b"receivepack")
-#: Words of a value that are looked at, at most.
-_MOST = 100
+#: Words of a value that are looked at, at most; and paths until no further file is read.
+_MOST, _MOST_NAMED = 100, 500
 
 
 def named_in(settings: bytes) -> list[tuple[str, bool]]:
@@ -35,6 +36,24 @@ def named_in(settings: bytes) -> list[tuple[str, bool]]:
         is_path = (naming[1] or b"").lower() in _PATHS
         words = re.split(rb"[\s\"'=:;|&()<>]+", naming[2] or naming[3] or b"")[:_MOST]
         found += [(word.decode("utf-8", "surrogateescape"), is_path) for word in words if word]
+    return found
+
+
+def named_below(settings: Iterable[str], bases: Sequence[str], inner: Callable[[str], str],
+                read: Callable[[str], bytes]) -> dict[str, bool]:
+    """
+    The paths in a folder that git runs or reads by the files *settings*, and by those that these include: whether each
+    is a path by itself, or a word of a command. *bases* are the folders from which a path may count; *inner* makes a
+    path one in the folder, or "" of one that isn't in it; *read* gives a file's content, empty if there is none.
+    """
+    found, waiting = dict[str, bool](), list(settings)
+    while waiting:
+        here = waiting.pop()
+        for word, is_path in named_in(read(here)):
+            for name in {inner(posixpath.join(base, word)) for base in (*bases, posixpath.dirname(here))} - {"", *bases}:
+                if is_path and not found.get(name) and len(found) < _MOST_NAMED:
+                    waiting.append(name)
+                found[name] = is_path or found.get(name, False)
     return found
 
 

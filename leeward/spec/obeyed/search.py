@@ -7,15 +7,18 @@ Trust:     none in the names. Depth and number are bounded; what isn't looked at
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from leeward.base.dataclass import dataclass
 from leeward.spec.obeyed.lookup import among, obeyed_by, plain
-from leeward.spec.obeyed.repositories import NAMES, is_repository
+from leeward.spec.obeyed.repositories import INSIDE, NAMES, is_repository
 from leeward.spec.obeyed.table import AT_ONCE, HARMLESS, ObeyedRow
 
 #: Levels of folders, at most.
 MAX_LEVELS = 100
 
+#: Names in a search of paths, at most.
+_MOST_PATHS = 2_000_000
 #: Folders in which only names of the table count, and names that begin with a dot, and not all that is in them.
 _OPEN = frozenset((".venv", ".tox", ".nox", *NAMES))
 #: Names in a repository's own folders of submodules and worktrees by which one is recognised.
@@ -86,3 +89,19 @@ def search(listed: Callable[[str], Iterable[tuple[str, bool]]], most: int, *, at
                       if row.kind == AT_ONCE or not at_once]
         waiting += [f"{place}/{name}" if place else name for name, is_folder in rows if is_folder]
     return ObeyedPaths(outermost(found), tuple(sorted(set(repositories))), tuple(sorted(unseen)))
+
+
+def at_once_among(paths: Iterable[str]) -> list[str]:
+    """What of *paths* runs at once, the outermost ones, sorted: of a repository its settings and hooks alone."""
+    above = {path: ["/".join(parts[:end]) for end in range(len(parts) + 1)]
+             for path in sorted(paths) for parts in [path.split("/")]}
+    tree: dict[str, dict[str, bool]] = {"": {}}
+    for folders in above.values():
+        for folder, path in pairwise(folders):
+            tree.setdefault(folder, {})[path.rpartition("/")[2]] = True  # what isn't a folder has nothing in it
+    found = search(lambda place: tree.get(place, {}).items(), _MOST_PATHS, at_once=True)
+    held = {name for name in found.names if name not in found.repositories or name not in tree}.union(
+        found.unseen, (f"{place}/{name}".lstrip("/") for place in found.repositories
+                       for name in INSIDE.get(plain(place.rpartition("/")[2]), INSIDE[""])))
+    told = {path for path, folders in above.items() if not held.isdisjoint(folders)}
+    return [path for path in above if path in told and told.isdisjoint(above[path][:-1])]

@@ -187,6 +187,14 @@ def test_files_that_the_settings_of_git_name(tmp_path: Path, settings: str, path
     assert [path] == outside.changed(after, outside.snapshot(str(tmp_path)))
 
 
+def test_files_that_an_included_file_names(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").write_text("[include]\n\tpath = ../more\n")
+    (tmp_path / "more").write_text("[core]\n\tfsmonitor = ./watch\n[include]\n\tpath = more\n")
+    (tmp_path / "watch").touch()
+    assert {".git/config", "more", "watch"} == set(outside.snapshot(str(tmp_path)))
+
+
 def test_usual_settings_of_git_name_nothing_of_the_project(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git/config").write_text("[core]\n\tbare = false\n[remote \"origin\"]\n\turl = main\n\tfetch ="

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leeward.spec.obeyed.search import MAX_LEVELS, has_own_content, search
+from leeward.spec.obeyed.search import MAX_LEVELS, at_once_among, has_own_content, search
 
 
 def folder(tree: dict[str, Any]) -> Any:
@@ -56,3 +56,13 @@ def test_a_folder_with_names_of_its_own() -> None:
     assert not has_own_content(".venv")
     assert not has_own_content(".cache")
     assert not has_own_content("a/.git")
+
+
+def test_what_runs_at_once_among_changes() -> None:
+    """Of a repository its settings and hooks, and not what a commit writes."""
+    told = [".git/config", ".git/hooks/pre-commit", "bare/config", "app/.vscode", "sub/.git"]
+    others = ["app/.vscode/tasks.json", "a.py", ".git", ".git/HEAD", ".git/objects/aa", ".git/refs/heads/x", "bare/HEAD",
+              "bare/objects/x", "bare/refs/y", "Makefile", "app"]
+    assert sorted(told) == at_once_among([*others, *told])
+    assert [] == at_once_among([])
+    assert ["config"] == at_once_among(["HEAD", "objects", "refs", "config"])
