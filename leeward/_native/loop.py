@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import math
+import operator
 import os
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,7 +74,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class JobWatch:
-    """A job of one process where no controller counts; the fields are those of `struct lw_watch`, without its state."""
+    """A job of one process where no controller counts: the fields of `struct lw_watch`, in its order, without its state."""
 
     job: int
     orphans: int
@@ -280,6 +282,35 @@ class JobSeen:
     late: int         # and how many of them may have happened after `resident` was read
 
 
+@dataclass(frozen=True, slots=True)
+class FirstLook:
+    """What the first look at an armed runner found; the fields are those of `struct lw_first`, in its order."""
+
+    orphans: int  # descriptors, the caller's
+    children: int
+    stat: int
+    status: int
+    job: int
+    init_started: int
+    started: int
+    gone: int
+    spent: int
+    resident: int
+    tables: int
+    shared: int
+    faults: int
+    late: int
+
+
+_FIRST = struct.Struct("@5i9Q")
+
+
+def first_look(init: int) -> FirstLook | None:
+    """Look at the only process of an armed runner with this init; None if it takes a whole look."""
+    seen = ffi.new("struct lw_first *")
+    return None if lib.lw_watch_first(init, seen) < 0 else FirstLook(*_FIRST.unpack(ffi.buffer(seen)))
+
+
 class Glance:
     """The look of the fast path, at any time while the job runs."""
 
@@ -294,10 +325,13 @@ class Glance:
         return JobSeen(state.memory, state.peak, 1e-9 * state.time, state.resident, state.faults + state.late, state.late)
 
 
+_fields = operator.attrgetter(*JobWatch.__slots__)
+
+
 def _watch(watch: JobWatch | None) -> Any:
     if watch is None:
-        return {}
-    return {name: getattr(watch, name) for name in JobWatch.__slots__}
+        return ()
+    return _fields(watch)
 
 
 def _check(result: int) -> None:

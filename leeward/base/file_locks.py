@@ -25,20 +25,3 @@ def locked(path: str, flags: int = MADE, *, shared: bool = False, wait: bool = F
     with on_failure(os.close, fd):
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     return fd
-
-
-class UsedLocks:
-    """Shared locks of *most* files or folders: of more, those that were used least recently end."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held: dict[str, int] = {}
-
-    def use(self, path: str) -> None:
-        """Hold the lock of *path*; BlockingIOError if another process has it alone."""
-        if path in self._held:
-            self._held[path] = self._held.pop(path)
-            return
-        while len(self._held) >= self._most:
-            os.close(self._held.pop(next(iter(self._held))))
-        self._held[path] = locked(path, THERE, shared=True)

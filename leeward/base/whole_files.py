@@ -8,6 +8,12 @@ Source:    rename(2): a reader sees the old file or the new one.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TypeVar
+
+_T = TypeVar("_T")
+#: Tries to follow a name.
+_TRIES = 3
 
 
 def write_whole(path: str, content: bytes, mode: int = 0o600, *, lasting: bool = True) -> None:
@@ -44,6 +50,19 @@ def read_whole(path: str, most: int) -> bytes | None:
             return file.read(most)
     except FileNotFoundError:
         return None
+
+
+def followed(follow: Callable[[], _T], wrong: tuple[type[Exception], ...]) -> _T:
+    """
+    What *follow* returns, which reads a name and then what that stands for. It tries again where it finds that *wrong*:
+    between both, the name may have got another meaning, and the former one have been removed.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return follow()
+        except wrong:
+            pass
+    return follow()
 
 
 def names_in(folder: str) -> list[str]:

@@ -106,13 +106,22 @@ class PackageSource:
     size: int = 20 << 30
 
 
-def is_held(path: str) -> bool:
-    """Whether another process, as the daemon that uses it, holds an flock(2) of the file or folder *path*."""
+@contextlib.contextmanager
+def unused(path: str) -> Iterator[bool]:
+    """
+    Whether no other process, as the daemon that uses it, has an flock(2) of the file or folder *path*; in the context none
+    gets one.
+    """
     try:
-        os.close(locked(path, THERE))
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
-    return False
+        fd = locked(path, THERE)
+    except BlockingIOError:
+        yield False
+        return
+    except OSError:
+        yield True
+        return
+    with OwnedFd(fd):
+        yield True
 
 
 class Environments:
@@ -208,13 +217,12 @@ class Environments:
                 short = [name for name, named in self.names().items() if named is not None and built == named.built]
                 if not all(map(stored.is_packages_name, short)):
                     continue
-                if is_held(stored.built_path(self.folder, built)):
-                    busy.append(built)
-                else:
-                    for name in short:
-                        self.remove(name)
-                    self._discard(built)
-                    gone.append(built)
+                with unused(stored.built_path(self.folder, built)) as free:
+                    if free:
+                        for name in short:
+                            self.remove(name)
+                        self._discard(built)
+                    (gone if free else busy).append(built)
         return gone, busy
 
     # --- making one -----------------------------------------------------------------

@@ -7,12 +7,13 @@ Opens no file in a layer. The records that are read belong to the daemon's user,
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from leeward._native import mounts as native
 from leeward._native.memfd import memory_file
-from leeward.base.file_locks import UsedLocks
 from leeward.base.points import point
-from leeward.base.whole_files import read_whole
+from leeward.base.whole_files import followed, read_whole
+from leeward.daemon.held_locks import HeldLocks
 from leeward.errors import BadRequest, PoolFailed, Unsupported
 from leeward.isolation import ownership
 from leeward.spec import images
@@ -20,16 +21,28 @@ from leeward.spec.profiles.image import ImagePlan
 from leeward.wire import control
 
 
-def find(folder: str, name: str, user: str, held: UsedLocks, *, owners: bool = False) -> ImagePlan:
+def find(folder: str, name: str, user: str, held: HeldLocks, *, owners: bool = False) -> ImagePlan:
     """
-    The image *name* in *folder*, for *user*, "" for its own. *held* locks its layers against `leeward image prune`, until
-    this daemon ends or has used many others since.
+    The image *name* in *folder*, for *user*, "" for its own. *held* locks its layers against
+    `leeward image prune`, until this daemon ends or has used many others since.
 
     Raises:
         BadRequest: there is no such image or user.
         PoolFailed: the image can't be used.
         Unsupported: this kernel can't show images.
     """
+    image, paths = followed(partial(_follow, folder, name, held), (PoolFailed,))
+    uid, gid, home = image.identity(user)
+    disk = "" if on_tmpfs() else _on_disk(os.path.realpath(folder))
+    root, most = os.geteuid() == 0, control.MAX_FDS - bool(disk)
+    if root and len(paths) > most:
+        raise BadRequest(f"image {name!r} has {len(paths)} layers; root's daemon shows {most} at most")
+    return ImagePlan(name, paths, image.config.env, image.config.cwd, uid, gid, home, handed=root, owners=owners,
+                     disk=disk)
+
+
+def _follow(folder: str, name: str, held: HeldLocks) -> tuple[images.Image, tuple[str, ...]]:
+    """The image of that name, and its layers, which are locked."""
     try:
         data = _read(images.name_path(folder, name))
     except OSError as error:
@@ -42,21 +55,12 @@ def find(folder: str, name: str, user: str, held: UsedLocks, *, owners: bool = F
         if written is None:
             raise BadRequest("it was removed; `leeward image import` makes it again")
         image = images.read_image(written)
-        paths = tuple(os.path.realpath(images.layer_path(folder, digest)) for digest in image.layers)
         ownership.check(os.path.join(os.path.realpath(folder), "layers"), "image")
         for digest in image.layers:
-            held.use(images.layer_record_path(folder, digest))
-    except BlockingIOError:
-        raise PoolFailed(f"image {name!r}: it is just being removed") from None
+            held.hold(images.layer_record_path(folder, digest))
     except (BadRequest, OSError) as error:
         raise PoolFailed(f"image {name!r}: {error}") from None
-    uid, gid, home = image.identity(user)
-    disk = "" if on_tmpfs() else _on_disk(os.path.realpath(folder))
-    root, most = os.geteuid() == 0, control.MAX_FDS - bool(disk)
-    if root and len(paths) > most:
-        raise BadRequest(f"image {name!r} has {len(paths)} layers; root's daemon shows {most} at most")
-    return ImagePlan(name, paths, image.config.env, image.config.cwd, uid, gid, home, handed=root, owners=owners,
-                     disk=disk)
+    return image, tuple(os.path.realpath(images.layer_path(folder, digest)) for digest in image.layers)
 
 
 @point("images.on-tmpfs")

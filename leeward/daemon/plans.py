@@ -15,9 +15,9 @@ import sys
 from collections.abc import Callable
 
 from leeward.base.dataclass import replace
-from leeward.base.file_locks import UsedLocks
-from leeward.base.whole_files import read_whole
+from leeward.base.whole_files import followed, read_whole
 from leeward.daemon.config import Config, Environment, quotas
+from leeward.daemon.held_locks import HeldLocks
 from leeward.daemon.pool.begin import Settings, WarmCode, is_routed
 from leeward.daemon.serving.profiles import owners_home, unknown_egress
 from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
@@ -39,7 +39,7 @@ class Plans:
         # At the start, because an environment's interpreter is started to ask its version, which would delay requests.
         self._found = {name: _find(environment) for name, environment in config().environments.items()}
         self._stored = Stored(_folder(config()))
-        self._images = UsedLocks(_MOST_LAYERS)  # of their records, against removal
+        self._images = HeldLocks(_MOST_LAYERS)  # of layers' records, against their removal
         if config().egress:  # likewise: importing pyroute2 takes most of a second on a busy host
             with contextlib.suppress(Unsupported):  # requests with a policy are refused with the reason
                 is_routed()
@@ -193,10 +193,8 @@ def _find(environment: Environment) -> HostPython | LeewardError:
         return error
 
 
-#: Environments that are locked against removal, at most: as many as there may be branches.
-_MOST_HELD = 16
-#: The same of images' layers.
-_MOST_LAYERS = 512
+#: Environments that are locked against removal, at most: as many as there may be branches. And layers of images.
+_MOST_HELD, _MOST_LAYERS = 16, 512
 #: Names in a message, at most.
 _MOST_NAMED = 32
 
@@ -210,10 +208,13 @@ class Stored:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._held = UsedLocks(_MOST_HELD)
+        self._held = HeldLocks(_MOST_HELD)
 
     def find(self, name: str) -> tuple[stored.Named, HostPython] | None:
         """Return the environment *name* and its interpreter; None if there is none; PoolFailed if it can't be used."""
+        return followed(functools.partial(self._find, name), (PoolFailed,))
+
+    def _find(self, name: str) -> tuple[stored.Named, HostPython] | None:
         try:
             data = self._read(stored.name_path(self._folder, name)) if self._folder else None
             if data is None:
@@ -250,7 +251,7 @@ class Stored:
         if os.path.realpath(executable) != manifest.python:
             raise BadRequest(f"{executable!r} leads to another interpreter than {manifest.python}")
         other = interpreter.other(executable, env, manifest.version, manifest.prefix) if manifest.prefix else None
-        self._held.use(env)
+        self._held.hold(env)  # against `leeward env prune`
         return other or replace(own, executable=executable, env=env)
 
     @staticmethod

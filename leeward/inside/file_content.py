@@ -2,16 +2,19 @@
 The content of files: reads and writes it in pieces, appends to it, and edits it. Paths are bytes.
 
 A file is opened without blocking, and refused if it isn't a regular file. A file that is written has another name in
-the same folder until its last piece has come; then it is renamed. A file that is read or written in several pieces
-stays open under a handle, so that all pieces are of one file even if its name changes.
+the same folder until it is whole; then it is renamed. One that comes in several pieces has none until then, where its file
+system can do that (O_TMPFILE): so nothing is left of it if this process is killed. A file that is read or written in
+several pieces stays open under a handle, so that all pieces are of one file even if its name changes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import os
+import re
 import stat
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,15 +27,19 @@ from leeward.wire.file_batches import FOUND, files_in, found_of
 MOST_HANDLES = 64
 #: Bytes of a file that is edited, at most: two copies of it are in memory meanwhile.
 MOST_EDITED = 32 << 20
-#: Names of files that a batch to write reads from folders at most, and folders above one that it makes by another name.
-_MOST_NAMES, _MOST_ABOVE = 8000, 16
+#: Names of files that a batch to write reads from folders at most, and folders above one that it makes by another name;
+#: and of those that it locks.
+_MOST_NAMES, _MOST_ABOVE, _MOST_LOCKED = 8000, 16, 32
 
 _OPEN = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MADE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: What no file is called.
 _NO_NAMES = frozenset((b"", b".", b".."))
 #: The name of a file that isn't complete, of its folder with a slash and a word.
 _BESIDE = b"%b.leeward-%b.tmp"
+#: That of a batch's folder.
+_OF_BATCH = re.compile(rb"\.leeward-[0-9a-f]{16}-\d+\.tmp")
 
 Fields = Mapping[str, Any]
 #: One of a batch: its number, path, permission bits or -1, content.
@@ -151,10 +158,12 @@ def _nth(chunk: bytes, count: int) -> int:
 class FileWriting(_DroppedOnError):
     """
     A file that is written in pieces under another name. If *new*, its path must not exist. *mode* -1 keeps that of the
-    file that is replaced, *time* -1 is now. The other name has the *word*, a random one by default.
+    file that is replaced, *time* -1 is now. The other name has the *word*, a random one by default. One that takes *long*
+    has no name meanwhile.
     """
 
-    def __init__(self, path: bytes, *, new: bool = False, mode: int = -1, time: int = -1, word: bytes = b"") -> None:
+    def __init__(self, path: bytes, *, new: bool = False, mode: int = -1, time: int = -1, word: bytes = b"",
+                 long: bool = False) -> None:
         self._new, self._time = new, time
         self.size = 0
         before, path = _in_place(path, new)
@@ -166,7 +175,9 @@ class FileWriting(_DroppedOnError):
             raise failed(errno.EISDIR)
         self._mode = mode = mode & 0o777 if mode >= 0 else -1  # what open(2) makes of 0666
         self._beside = _BESIDE % (path[:cut], word or os.urandom(8).hex().encode())
-        self.fd = _made(self._beside, mode)
+        fd = _unnamed(path[:cut], mode) if long else -1
+        self._named = fd < 0
+        self.fd = _made(self._beside, mode) if self._named else fd
 
     def put(self, offset: int, data: bytes | memoryview) -> None:
         while data:
@@ -181,10 +192,13 @@ class FileWriting(_DroppedOnError):
                 os.fchmod(self.fd, self._mode)
             if self._time >= 0:
                 os.utime(self.fd, ns=(self._time, self._time))
-            if self._new:
+            if not self._named:  # the folder is ignored, since the path is absolute; without one link(2) would follow nothing
+                os.link(b"/proc/self/fd/%d" % self.fd, self.path if self._new else self._beside, src_dir_fd=self.fd)
+                self._named = not self._new
+            elif self._new:
                 os.link(self._beside, self.path, follow_symlinks=False)
                 os.unlink(self._beside)
-            else:
+            if not self._new:
                 os.rename(self._beside, self.path)
         except BaseException:
             self.drop()
@@ -193,17 +207,30 @@ class FileWriting(_DroppedOnError):
 
     def drop(self) -> None:
         os.close(self.fd)
-        _unlink(self._beside)
+        if self._named:
+            _unlink(self._beside)
 
 
 def _made(beside: bytes, mode: int) -> int:
     """A new file, which others can't open where it will have another *mode* than usual; and the folders that lead to it."""
-    allowed = 0o666 if mode < 0 else 0o600
     try:
-        return os.open(beside, _MADE, allowed)
+        return os.open(beside, _MADE, _allowed(mode))
     except FileNotFoundError:
         os.makedirs(beside[:beside.rfind(b"/") + 1], exist_ok=True)
-        return os.open(beside, _MADE, allowed)
+        return os.open(beside, _MADE, _allowed(mode))
+
+
+def _allowed(mode: int) -> int:
+    return 0o666 if mode < 0 else 0o600
+
+
+def _unnamed(folder: bytes, mode: int) -> int:
+    """The same of a file without a name; -1 where the file system has none such."""
+    os.makedirs(folder or b".", exist_ok=True)
+    try:
+        return os.open(folder or b".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, _allowed(mode))
+    except OSError:  # for any other reason the next call fails as well
+        return -1
 
 
 def _unlink(beside: bytes) -> None:
@@ -284,7 +311,7 @@ def read(call: Fields, handles: Handles) -> dict[str, Any]:
 def write(call: Fields, handles: Handles) -> dict[str, Any]:
     number = call["handle"]
     one = handles.take(number) if number else FileWriting(call["path"], new=call["new"], mode=call["mode"],
-                                                      time=call["time"])
+                                                      time=call["time"], long=call["more"])
     with one:
         if not isinstance(one, FileWriting):
             raise failed(errno.EBADF)
@@ -300,13 +327,17 @@ def write(call: Fields, handles: Handles) -> dict[str, Any]:
 class _Batch:
     """
     Files that are written together. A missing folder has another name until all that belongs into it is there, so that its
-    files don't need one each. One that is there is read once, for its second file, so that new files need no look each.
+    files don't need one each. The first are sticky and locked meanwhile: so what is left of those, if their process is
+    killed, the next batch removes that makes a folder there. One that is there is read once, for its second file, so that new
+    files need no look each.
     """
 
     def __init__(self) -> None:
         self._word, self._left = os.urandom(8).hex().encode(), _MOST_NAMES
         self._at = {**_TOPS}
         self._missing: dict[bytes, tuple[bytes, list[_File]]] = {}  # by their present names
+        self._marked: dict[bytes, tuple[int, int]] = {}  # those folders, and the modes that they will have
+        self._swept = set[bytes]()
         self._made = list[bytes]()  # these, and the folders in them
         self._again = list[_File]()
         self._named = 0
@@ -358,8 +389,12 @@ class _Batch:
             if folder.startswith(tuple(here)):
                 with contextlib.suppress(OSError):
                     os.rmdir(folder)
+        for fd, mode in self._marked.values():
+            with contextlib.suppress(OSError):  # it may be another's by now
+                os.fchmod(fd, mode)
+            os.close(fd)
         self._again += again
-        self._missing, self._made, self._at = {}, [], {**_TOPS}
+        self._missing, self._marked, self._made, self._at = {}, {}, [], {**_TOPS}
         return self._again
 
     def _find(self, folder: bytes) -> _At:
@@ -385,9 +420,14 @@ class _Batch:
         try:
             os.lstat(folder[:-1])
         except FileNotFoundError:
+            if above not in self._swept:
+                self._swept.add(above)
+                _sweep(above)
             with contextlib.suppress(OSError):  # then its first file says why
                 self._make(there)
                 self._missing[there] = folder, []
+                if len(self._marked) < _MOST_LOCKED:
+                    self._marked[there] = _marked(there)
                 return there, self._missing[there][1]
         except OSError:
             pass  # as well
@@ -423,6 +463,37 @@ class _Batch:
             return None
         self._left -= len(names)
         return names | _NO_NAMES if self._left else None
+
+
+def _marked(folder: bytes) -> tuple[int, int]:
+    """Lock a new *folder*, and mark it as a batch's. Returns its descriptor and its mode."""
+    fd = os.open(folder, _FOLDER)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mode = stat.S_IMODE(os.fstat(fd).st_mode)
+        os.fchmod(fd, mode | stat.S_ISVTX)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, mode
+
+
+def _sweep(above: bytes) -> None:
+    """Remove the folders of batches in *above* whose processes were killed."""
+    from leeward.inside.file_tree import remove  # a circle
+
+    there = list[bytes]()
+    with contextlib.suppress(OSError), os.scandir(above or b".") as entries:
+        there += (each.path for each in itertools.islice(entries, _MOST_NAMES) if _OF_BATCH.fullmatch(each.name))
+    for folder in there:
+        with contextlib.suppress(OSError):
+            fd = os.open(folder, _FOLDER)
+            try:
+                if os.fstat(fd).st_mode & stat.S_ISVTX:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove(folder, recursive=True, missing=True)
+            finally:
+                os.close(fd)
 
 
 def write_many(data: bytes, told: Told) -> list[list[Any]]:

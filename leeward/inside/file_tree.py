@@ -198,7 +198,7 @@ def copy(path: bytes, to: bytes, follow: bool = True) -> dict[str, Any]:
 def _copy_file(path: bytes, to: bytes) -> None:
     fd, there = opened(path)
     try:
-        one = FileWriting(to, mode=stat.S_IMODE(there.st_mode), time=time_of(there))
+        one = FileWriting(to, mode=stat.S_IMODE(there.st_mode), time=time_of(there), long=there.st_size > CHUNK)
         with one:
             while one.size < there.st_size and (data := os.read(fd, min(CHUNK, there.st_size - one.size))):
                 one.put(one.size, data)

@@ -30,6 +30,8 @@ time = {10 * SLOWER}
 [profiles.small]
 image = "busybox"
 limits = {{{{ files = "1M" }}}}
+[profiles.owned]
+owners = true
 """
 #: Why it is looked for again and again.
 GONE = "a process of the daemon's removes it"
@@ -83,6 +85,15 @@ def test_the_root_is_written_to_forked_and_kept(daemon: LiveDaemon, store: Image
         commit(box, store, "kept", ImportProgress())
     with opened(daemon, image="kept") as after:
         assert "new\n" == after.shell("cat /etc/motd; ls /home").stdout_text
+
+
+def test_a_new_file_has_not_the_owner_of_one_that_is_gone(daemon: LiveDaemon) -> None:
+    """Though it has the inode of that one; what is copied up keeps what was set."""
+    with opened(daemon, profile="owned") as box:
+        done = box.shell("""chown 9 /etc/passwd; echo >> /etc/passwd; cd /root; touch a; chown 7:8 a; stat -c %u:%g a
+            was=$(stat -c %i a); i=0; while rm a; touch a; [ $was != $(stat -c %i a) ] && [ $i -lt 99 ]; do i=$((i+1)); done
+            stat -c %u:%g a /etc/passwd; chown :5 a; stat -c %u:%g a""")
+        assert ["7:8", "0:0", "9:0", "0:5"] == done.stdout_text.split(), done.stderr_text
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused(daemon: LiveDaemon, store: Images) -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -179,6 +179,24 @@ def test_a_full_file_system_is_reported_and_leaves_no_partial_file(box: leeward.
         box.files.write("whole", endless())
     assert b"kept" == box.files.read("whole")
     assert ["whole"] == [info.name for info in box.files.list()]
+
+
+def test_nothing_is_left_of_a_file_whose_sandbox_ends_while_it_is_written(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """In a folder of the host's, where it has no name before it is whole. Control: another one, of the same pieces."""
+    with leeward.Sandbox(socket=daemon.socket, mounts=[leeward.Mount(str(tmp_path), "/work", writable=True)]) as box:
+        def pieces(meanwhile: Callable[[], object]) -> Iterator[bytes]:
+            yield bytes(2 * CHUNK)
+            assert [] == os.listdir(tmp_path)
+            meanwhile()
+            yield bytes(CHUNK)
+
+        box.files.write("/work/whole", pieces(int))
+        assert 3 * CHUNK == (tmp_path / "whole").stat().st_size
+        (tmp_path / "whole").unlink()
+        with pytest.raises(leeward.SandboxOver):
+            box.files.write("/work/large", pieces(box.close))
+    daemon.idle()
+    assert [] == os.listdir(tmp_path)
 
 
 def test_the_process_for_files_is_in_no_list(daemon: LiveDaemon) -> None:

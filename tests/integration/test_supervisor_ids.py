@@ -137,6 +137,31 @@ tell([os.stat(at).st_uid, os.lstat(at).st_gid, os.stat(at + "/..").st_uid])
     assert os.getuid() == tmp_path.stat().st_uid
 
 
+def test_a_new_file_has_not_the_owner_of_one_that_is_gone(supervisor: Supervisor, tmp_path: Path) -> None:
+    """Of which ext4 gives it the inode; not the user either, if somebody sets its group alone."""
+    code = f"""
+at = {str(tmp_path / "file")!r}
+def fresh():
+    open(at, "x").close()
+    return os.stat(at).st_ino
+def ours():
+    return [os.stat(at).st_uid, os.stat(at).st_gid]
+given = fresh()
+os.chown(at, 33, 44)
+before = ours()
+for _ in range(100):
+    os.unlink(at)
+    if given == fresh():
+        break
+after = ours()
+os.chown(at, -1, 55)
+tell([before, after, ours()])
+"""
+    before, after, group = told(supervisor, code, OWNERS)
+
+    assert ([33, 44], [os.getuid(), os.getgid()], [0, 55]) == (before, after, group)
+
+
 def test_without_the_rows_nothing_is_played(supervisor: Supervisor) -> None:
     """Control: the usual filter leaves it to the kernel."""
     assert [os.getuid(), os.geteuid()] == told(supervisor, "tell([os.getuid(), os.geteuid()])", USUAL)

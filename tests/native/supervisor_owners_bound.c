@@ -15,7 +15,7 @@ int main(void)
 		return 1;
 	for (int at = 0; at < SANDBOXES; at++) {
 		for (uint64_t inode = 1; inode < MOST; inode++)
-			give(supervisor, &purses[at], &(struct stat){ .st_dev = 3, .st_ino = inode }, &q);
+			give(supervisor, &purses[at], &(struct file){ .device = 3, .inode = inode }, &q);
 		rows += purses[at].owners ? purses[at].owners->room : 0;
 	}
 	printf("%u %llu ", purses[0].owners->room, (unsigned long long)rows);

@@ -13,7 +13,9 @@
 #include "fast_path.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -42,7 +44,7 @@ static ssize_t content(int fd, char text[TEXT + 1])
 }
 
 /* The fields of /proc/PID/stat from the third on, by their index in watch.py. */
-enum { MINOR = 7, MAJOR = 9, WAITED_USER = 13, WAITED_SYSTEM = 14, TASKS = 17, FIELDS };
+enum { PARENT = 1, MINOR = 7, MAJOR = 9, WAITED_USER = 13, WAITED_SYSTEM = 14, TASKS = 17, STARTED = 19, FIELDS };
 
 static int read_stat(int fd, uint64_t fields[FIELDS])
 {
@@ -64,16 +66,27 @@ static uint64_t line_of(const char *text, const char *name)
 	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
 }
 
+/* The memory in a process's status. 0, or -EAGAIN: one that has ended has none, and one of many groups has it further behind. */
+static int read_status(int fd, char text[TEXT + 1])
+{
+	const ssize_t size = content(fd, text);
+
+	return size <= 0 || size == TEXT || !strstr(text, "\nRssAnon:") ? -EAGAIN : 0;
+}
+
+static uint64_t anonymous(const char *text)
+{
+	return (line_of(text, "\nRssAnon:") + line_of(text, "\nVmSwap:")) << 10;
+}
+
 static int look_at_pages(struct lw_watch *watch, uint64_t before, uint64_t spent)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), fields[FIELDS], touched;
-	ssize_t size;
 	char text[TEXT + 1];
 
-	size = content(watch->status, text);
-	if (size <= 0 || size == TEXT || !strstr(text, "\nRssAnon:") || read_stat(watch->stat, fields))
-		return -EAGAIN; /* a process that has ended has no memory there; one of many groups has it further behind */
-	watch->resident = (line_of(text, "\nRssAnon:") + line_of(text, "\nVmSwap:")) << 10;
+	if (read_status(watch->status, text) || read_stat(watch->stat, fields))
+		return -EAGAIN;
+	watch->resident = anonymous(text);
 	watch->faults = before;
 	watch->late = fields[MINOR] + fields[MAJOR] - before;
 	watch->spent = spent;
@@ -83,14 +96,84 @@ static int look_at_pages(struct lw_watch *watch, uint64_t before, uint64_t spent
 }
 
 /* The job's processor time in nanoseconds, by its number: it is the job's if its files can be read afterwards. */
-static int read_clock(const struct lw_watch *watch, uint64_t *ret_spent)
+static int read_clock(int job, uint64_t *ret_spent)
 {
 	struct timespec spent;
 
-	if (clock_gettime((clockid_t)(~(uint32_t)watch->job << 3 | CPUCLOCK_SCHED), &spent))
+	if (clock_gettime((clockid_t)(~(uint32_t)job << 3 | CPUCLOCK_SCHED), &spent))
 		return -EAGAIN;
 	*ret_spent = (uint64_t)spent.tv_sec * 1000000000 + (uint64_t)spent.tv_nsec;
 	return 0;
+}
+
+/* The file `name` of the process whose folder this is. A descriptor, or -1. */
+static int file_of(int folder, const char *name)
+{
+	return openat(folder, name, O_RDONLY | O_CLOEXEC);
+}
+
+static int folder_of(int process, char ret_children[40])
+{
+	char path[24];
+
+	snprintf(path, sizeof(path), "/proc/%d", process);
+	snprintf(ret_children, 40, "task/%d/children", process);
+	return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Look at the only child of an armed runner's init. */
+static int look_first(int init, int folders[2], struct lw_first *first)
+{
+	uint64_t fields[FIELDS];
+	char text[TEXT + 1], children[40], *end;
+	int stat;
+
+	if ((folders[0] = folder_of(init, children)) < 0 || (first->orphans = file_of(folders[0], children)) < 0 ||
+	    (stat = file_of(folders[0], "stat")) < 0)
+		return -EAGAIN;
+	const int failed = read_stat(stat, fields);
+	close(stat);
+	first->init_started = fields[STARTED];
+	first->gone = fields[WAITED_USER] + fields[WAITED_SYSTEM];
+	if (failed || content(first->orphans, text) <= 0)
+		return -EAGAIN;
+	first->job = (int)strtoul(text, &end, 10);
+	if (*end != ' ' || end[1] || (folders[1] = folder_of(first->job, children)) < 0 ||
+	    (first->children = file_of(folders[1], children)) < 0 || (first->stat = file_of(folders[1], "stat")) < 0 ||
+	    (first->status = file_of(folders[1], "status")) < 0)
+		return -EAGAIN;
+	/* The clock is found by the number, so it comes before files of the folder, which show that the process had it. */
+	if (read_clock(first->job, &first->spent) || read_stat(first->stat, fields))
+		return -EAGAIN;
+	first->late = fields[MINOR] + fields[MAJOR];
+	if (read_status(first->status, text) || read_stat(first->stat, fields))
+		return -EAGAIN;
+	first->started = fields[STARTED];
+	first->faults = fields[MINOR] + fields[MAJOR];
+	first->late = first->faults - first->late;
+	first->resident = anonymous(text);
+	first->tables = line_of(text, "\nVmPTE:") << 10;
+	first->shared = line_of(text, "\nRssShmem:") << 10;
+	if (fields[PARENT] != (uint64_t)init || fields[TASKS] != 1 || fields[WAITED_USER] || fields[WAITED_SYSTEM])
+		return -EAGAIN;
+	return content(first->children, text) ? -EAGAIN : 0;
+}
+
+/* Look at an armed runner for the first time, and open the files for later looks, the caller's. Returns 0, or -EAGAIN if it
+ * takes a whole look; then nothing is open. */
+int lw_watch_first(int init, struct lw_first *ret_first)
+{
+	int folders[2] = { -1, -1 };
+
+	*ret_first = (struct lw_first){ .orphans = -1, .children = -1, .stat = -1, .status = -1 };
+	const int failed = look_first(init, folders, ret_first);
+	const int fds[] = { folders[0], folders[1], ret_first->orphans, ret_first->children, ret_first->stat,
+			    ret_first->status };
+
+	for (size_t i = 0; i < (failed ? sizeof(fds) / sizeof(*fds) : 2); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	return failed;
 }
 
 /* Count the job's memory; `charged` is what the supervisor has charged. Returns 0 if it is within its limit, and then `memory`,
@@ -104,7 +187,7 @@ int lw_watch_look(struct lw_watch *watch, uint64_t charged)
 
 	if (content(watch->orphans, text) <= 0 || strtoull(text, &end, 10) != (uint64_t)watch->job || *end != ' ' || end[1])
 		return -EAGAIN;
-	if (read_clock(watch, &spent) || content(watch->children, text) || read_stat(watch->stat, fields) || fields[TASKS] != 1 ||
+	if (read_clock(watch->job, &spent) || content(watch->children, text) || read_stat(watch->stat, fields) || fields[TASKS] != 1 ||
 	    fields[WAITED_USER] + fields[WAITED_SYSTEM] != watch->waited)
 		return -EAGAIN;
 	/* "sockets: used N\nTCP: inuse N orphan N tw N alloc N mem N" */

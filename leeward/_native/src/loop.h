@@ -68,17 +68,25 @@ struct lw_gauge {
 /* A job where no controller counts; job 0 where one does. Descriptors are of files of /proc: the children of its init, and
  * children, stat and status of its process. fast_path_watch.c has the rest. */
 struct lw_watch {
-	int job, pidfd; /* the job's pid, and a pidfd of its init */
+	int job; /* its pid */
 	int orphans, children, stat, status;
-	int files, sockets; /* descriptors of its tmpfs, and of the sockstat of its network namespace */
 	uint64_t free_sockets, socket, inode; /* sockets that aren't charged; bytes of each other one, and of a file */
 	uint64_t waited; /* clock ticks of its children before the job */
 	uint64_t limit, peak; /* bytes of memory */
+	int pidfd, files, sockets; /* a pidfd of its init; descriptors of its tmpfs, and of the sockstat of its network namespace */
 	uint64_t tasks[2], data[2]; /* RLIMIT_NPROC and RLIMIT_DATA of a fresh job, soft and hard */
 	uint64_t memory, time; /* bytes, and nanoseconds of a processor, at the last look */
 	/* At the last look at its pages: bytes of these and of their tables; of all resident ones; its page faults before, those
 	 * while it was taken, and its time before. */
 	uint64_t pages, resident, faults, late, spent;
+};
+
+/* The first look at an armed runner's process: the files for later ones, its number, and what watch.ProcessSample has of it. */
+struct lw_first {
+	int orphans, children, stat, status, job;
+	uint64_t init_started, started; /* clock ticks */
+	uint64_t gone, spent; /* clock ticks of what its init has reaped, and its own nanoseconds */
+	uint64_t resident, tables, shared, faults, late;
 };
 
 struct lw_offer {
@@ -123,3 +131,4 @@ int lw_fast_path_refusal(struct lw_loop *loop, const uint8_t *before, uint32_t b
 			 uint32_t behind_size);
 int lw_stream_shed(struct lw_loop *loop, int fd, bool on);
 int lw_watch_look(struct lw_watch *watch, uint64_t charged);
+int lw_watch_first(int init, struct lw_first *ret_first);

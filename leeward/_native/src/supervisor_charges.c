@@ -37,6 +37,7 @@
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef SECCOMP_ADDFD_FLAG_SEND
@@ -351,11 +352,14 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 int lw_give_purse(struct lw_supervisor *supervisor, struct lw_listener *listener, int64_t of)
 {
 	struct lw_listener *holder = of < 0 ? NULL : lw_in_slot(supervisor, (uint32_t)of);
+	struct timespec now;
 
 	listener->purse = holder ? holder->purse : calloc(1, sizeof(*listener->purse));
 	if (!listener->purse)
 		return -ENOMEM;
 	if (!holder) {
+		clock_gettime(CLOCK_REALTIME_COARSE, &now);
+		listener->purse->since = now.tv_sec * 1000000000LL + now.tv_nsec;
 		listener->purse->files = -1;
 		listener->owns_purse = true;
 	}

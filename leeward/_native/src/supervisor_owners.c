@@ -8,6 +8,10 @@
  * as for a watch (supervisor_watches.c): one that isn't in the table goes on as well; of one that is the supervisor writes
  * what the kernel says of it into the task's memory, with the other owner.
  *
+ * ext4 and others give a new file the inode of one that is gone: so a row has its file's birth, and isn't that of a file with
+ * another one. An overlay that copies a layer's file up keeps its inode and not its birth. Of such a file the row has none: as
+ * long as the layer is there, nobody gets that inode.
+ *
  * A task that changes its memory or its names meanwhile is told of another file. It could have asked for that one, and who
  * may do what with a file is decided by the kernel's owner alone. */
 
@@ -21,6 +25,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* Rows of a table at first, and at most: 3 MiB, of which three quarters are used. Further files can't be given away. All
@@ -30,9 +35,20 @@
 #define ALL (1U << 21)
 #define KEEP UINT32_MAX
 
+#define OVERLAY_MAGIC 0x794c7630UL	/* <linux/magic.h> */
+
 struct row {
-	uint64_t device, inode;	/* 0 is a free row: no file has this inode */
+	uint64_t inode;		/* 0 is a free row: no file has this inode */
+	uint32_t device, birth;	/* a folded time; 0 goes for any */
 	uint32_t uid, gid;
+};
+
+/* What the kernel says of a file. */
+struct file {
+	uint64_t inode;
+	int64_t born;		/* nanoseconds since 1970; 0 where the file system doesn't tell */
+	uint32_t device;
+	bool in_overlay;	/* is told where a file is given away */
 };
 
 struct lw_owners {
@@ -114,9 +130,9 @@ bool lw_answer_owners(struct lw_supervisor *supervisor, struct lw_listener *list
 }
 
 /* The row of the file, or the free one where it belongs. */
-static struct row *row_of(struct lw_owners *owners, uint64_t device, uint64_t inode)
+static struct row *row_of(struct lw_owners *owners, uint32_t device, uint64_t inode)
 {
-	uint64_t at = (inode ^ device << 32) * 0x9e3779b97f4a7c15ULL >> 32;
+	uint64_t at = (inode ^ (uint64_t)device << 32) * 0x9e3779b97f4a7c15ULL >> 32;
 
 	for (;; at++) {
 		struct row *row = &owners->rows[at & (owners->room - 1)];
@@ -152,9 +168,26 @@ void lw_forget_owners(struct lw_supervisor *supervisor, struct lw_purse *purse)
 	purse->owners = NULL;
 }
 
-static void give(struct lw_supervisor *supervisor, struct lw_purse *purse, const struct stat *file, const struct question *q)
+static uint32_t birth_of(const struct file *file)
 {
-	struct row *row = purse->owners ? row_of(purse->owners, file->st_dev, file->st_ino) : NULL;
+	const uint32_t folded = (uint32_t)((uint64_t)file->born * 0x9e3779b97f4a7c15ULL >> 32);
+
+	return !file->born ? 0 : folded ? folded : 1;
+}
+
+/* Whether it is the row of a file that is gone. */
+static bool is_outlived(const struct row *row, const struct file *file)
+{
+	const uint32_t birth = birth_of(file);
+
+	return row->birth && birth && row->birth != birth;
+}
+
+static void give(struct lw_supervisor *supervisor, struct lw_purse *purse, const struct file *file, const struct question *q)
+{
+	struct row *row = purse->owners ? row_of(purse->owners, file->device, file->inode) : NULL;
+	const bool may_be_copied_up = file->in_overlay && file->born < purse->since;
+	const struct row fresh = { .inode = file->inode, .device = file->device, .birth = may_be_copied_up ? 0 : birth_of(file) };
 	struct lw_owners *more;
 
 	if (!row || !row->inode) {
@@ -167,10 +200,12 @@ static void give(struct lw_supervisor *supervisor, struct lw_purse *purse, const
 				return;	/* it is root's, as it was */
 			free(purse->owners);
 			purse->owners = more;
-			row = row_of(more, file->st_dev, file->st_ino);
+			row = row_of(more, file->device, file->inode);
 		}
 		purse->owners->used++;
-		*row = (struct row){ .device = file->st_dev, .inode = file->st_ino };
+		*row = fresh;
+	} else if (is_outlived(row, file)) {
+		*row = fresh;
 	}
 	if (q->uid != KEEP)
 		row->uid = q->uid;
@@ -179,7 +214,7 @@ static void give(struct lw_supervisor *supervisor, struct lw_purse *purse, const
 }
 
 /* Give the file, or find whom it was given to. Returns 0, or LW_GO_ON if it was given to nobody. */
-static int look_up(struct lw_supervisor *supervisor, uint64_t tag, const struct question *q, const struct stat *file,
+static int look_up(struct lw_supervisor *supervisor, uint64_t tag, const struct question *q, const struct file *file,
 		   struct row *found)
 {
 	struct lw_listener *listener;
@@ -187,11 +222,11 @@ static int look_up(struct lw_supervisor *supervisor, uint64_t tag, const struct 
 
 	pthread_mutex_lock(&supervisor->mutex);
 	listener = lw_tagged(supervisor, tag);
-	if (listener && q->gives && file->st_ino)
+	if (listener && q->gives && file->inode)
 		give(supervisor, listener->purse, file, q);
-	else if (listener && listener->purse->owners && !q->gives && file->st_ino) {
-		*found = *row_of(listener->purse->owners, file->st_dev, file->st_ino);
-		if (found->inode)
+	else if (listener && listener->purse->owners && !q->gives && file->inode) {
+		*found = *row_of(listener->purse->owners, file->device, file->inode);
+		if (found->inode && !is_outlived(found, file))
 			result = 0;
 	}
 	pthread_mutex_unlock(&supervisor->mutex);
@@ -262,13 +297,28 @@ static int find(struct lw_supervisor *supervisor, uint64_t tag, struct lw_asker 
 	return result;
 }
 
+/* Ask the kernel about the object; false where it says nothing. Births are told since Linux 4.11. */
+static bool describe(int object, const struct question *q, struct file *file)
+{
+	struct statfs system;
+	struct statx about;
+
+	if (syscall(SYS_statx, object, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &about))
+		return false;
+	file->inode = about.stx_ino;
+	file->device = about.stx_dev_major << 20 | about.stx_dev_minor;
+	file->born = about.stx_mask & STATX_BTIME ? about.stx_btime.tv_sec * 1000000000LL + about.stx_btime.tv_nsec : 0;
+	file->in_overlay = q->gives && !fstatfs(object, &system) && (unsigned long)system.f_type == OVERLAY_MAGIC;
+	return true;
+}
+
 /* The answer to a call about owners: 0 or -errno; LW_GO_ON for a file that was given to nobody, and for what the kernel
  * says better. */
 int lw_look_at_owner(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request)
 {
 	struct lw_asker asker = { .request = request, .root = -1, .inotify = -1, .object = -1 };
 	struct question q;
-	struct stat file;
+	struct file file = { 0 };
 	struct row row = { 0 };
 	int mem = -1, result;
 
@@ -278,7 +328,7 @@ int lw_look_at_owner(struct lw_supervisor *supervisor, uint64_t tag, const struc
 	if (!q.gives)
 		mem = lw_file_of((pid_t)request->pid, "mem", O_WRONLY);
 	result = !q.gives && mem < 0 ? mem : find(supervisor, tag, &asker, &q);
-	if (result || fstat(asker.object, &file))
+	if (result || !describe(asker.object, &q, &file))
 		/* What root may not look at it may give away, and nothing comes of it. */
 		result = !q.gives ? LW_GO_ON : result == -EACCES || result == -ENOMEM ? 0 : result;
 	else

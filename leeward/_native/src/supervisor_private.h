@@ -42,6 +42,7 @@ struct lw_purse {
 	bool watching;		/* it is one of the supervisor's `watchers` */
 	int files;		/* the folder of memory files, whose owner closes it; -1 once that has happened */
 	struct lw_owners *owners;	/* NULL: no file was given to anybody */
+	int64_t since;		/* when it was made, by the clock of files' births; nanoseconds since 1970 */
 };
 
 /* A filter's listener: one job. */

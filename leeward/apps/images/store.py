@@ -15,6 +15,7 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from glob import glob
 
 from leeward._native.beneath import open_beneath, open_in_root
@@ -23,8 +24,8 @@ from leeward.apps.images.sources import FoundImage, Packed
 from leeward.apps.images.streams import BadImage, ImageBounds, Plain
 from leeward.base.closing import OwnedFd
 from leeward.base.file_locks import locked
-from leeward.base.whole_files import names_in, write_whole
-from leeward.client.environments import is_held, read_record, remove_record, remove_tree
+from leeward.base.whole_files import followed, names_in, write_whole
+from leeward.client.environments import read_record, remove_record, remove_tree, unused
 from leeward.errors import BadRequest, quoted
 from leeward.spec import images
 from leeward.spec.images import Image, LayerRecord
@@ -67,6 +68,9 @@ class Images:
 
     def image(self, name: str) -> Image:
         """The image that *name* stands for; BadRequest if there is none, or its record can't be read."""
+        return followed(partial(self._image, name), (BadRequest,))
+
+    def _image(self, name: str) -> Image:
         data = _read(images.name_path(self.folder, name))
         if data is None:
             known = ", ".join(entry.removesuffix(".json") for entry in sorted(self._list("names"))[:32]) or "none"
@@ -164,13 +168,14 @@ class Images:
                 for path in glob(os.path.join(self.folder, part, ".*")):
                     remove_tree(path)
             for digest in sorted({entry.split(".")[0] for entry in self._list("layers")} - wanted):
-                if is_held(images.layer_record_path(self.folder, digest)):
-                    busy += 1
-                    continue
-                layer = self.layer(digest)
-                size += layer.size if layer is not None else 0
-                self._discard(digest)
-                gone += 1
+                with unused(images.layer_record_path(self.folder, digest)) as free:
+                    if not free:
+                        busy += 1
+                        continue
+                    layer = self.layer(digest)
+                    size += layer.size if layer is not None else 0
+                    self._discard(digest)
+                    gone += 1
         return gone, size, busy
 
     def export(self, name: str, path: str) -> None:

@@ -52,6 +52,7 @@ class SharedLeaf:
     """A leaf that also has other processes: its limits are set already, and don't change."""
 
     needs_ticks = False
+    only = 0
     shared = True
     tick_interval = 1.0
     entry = Entry()

@@ -145,7 +145,7 @@ class Runner:
         if self.scratch >= 0 and memory:
             self.denials.grant(self.number, memory, self.scratch)
         if self.leaf.rlimits():
-            self._job_pid = self._job()
+            self._job_pid = self.leaf.only or self._job()
             self._check_there()  # otherwise the pid may have been another process's, and so its child
 
     def limit(self, limits: Limits) -> None:

@@ -109,6 +109,11 @@ class Leaf(Protocol):
         """Resource limits, RLIMIT_* to value, that the job must set, because no controller limits the resource."""
         return {}
 
+    @property
+    def only(self) -> int:
+        """The pid of the job's only process at the last look; 0 if there were others, or nothing looks."""
+        return 0
+
     def cpu(self) -> int | None:
         """The processor that the job must be pinned to, or None if a controller limits its processor time."""
         return None

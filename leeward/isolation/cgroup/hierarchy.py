@@ -99,8 +99,8 @@ def oom_kills() -> int:
     group has a count that can be read, and 0 where the kernel has none.
     """
     for path in _counts():
-        with contextlib.suppress(OSError, StopIteration, ValueError):
-            return next(int(line.split()[1]) for line in _text(path).splitlines() if line.startswith("oom_kill "))
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            return int(f"\n{_text(path)}".partition("\noom_kill ")[2].split()[0])
     return 0
 
 

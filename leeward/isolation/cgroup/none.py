@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from functools import partial
 from threading import Lock
 
-from leeward._native.loop import CLOCK, Gauge, JobSeen, JobWatch
+from leeward._native.loop import CLOCK, Gauge, JobSeen, JobWatch, first_look
 from leeward._native.memfd import memory_file
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, gives, returns
 from leeward.errors import SHORT, KernelRefusal, Unsupported
@@ -115,6 +115,10 @@ class NoneLeaf(entry.Leaf):
         soon = (limit - self._account.memory + limit // PAST) / (FASTEST * (len(self._cpus) if self.cpu() is None else 1))
         return min(max(soon, SHORTEST_S, REST * self._look_s), TICK_S)
 
+    @property
+    def only(self) -> int:
+        return 0 if self._alone is None else self._alone.key[0]
+
     def apply(self, limits: Limits) -> None:
         self._limits = limits
 
@@ -180,6 +184,12 @@ class NoneLeaf(entry.Leaf):
         Look at the processes below the init, whose key is read at the first look, when the keeper has just reported its
         pid; later another process could have that pid.
         """
+        if self._init is None and not self._shared and not self._beside and (first := first_look(init_pid)) is not None:
+            self._init = init_pid, first.init_started
+            self._files = first.orphans, first.children, first.stat, first.status
+            return [watch.ProcessSample(
+                (first.job, first.started), None, first.resident, first.tables, first.shared, first.faults,
+                1e-9 * first.spent, 0.0, 1, first.late)], first.gone / watch.TICKS_PER_S
         if self._init is None:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 self._init = watch.key_of(init_pid)
@@ -196,13 +206,8 @@ class NoneLeaf(entry.Leaf):
         if self._shared:
             return self._gauges_of_all()
         alone, account, limits = self._alone, self._account, self._limits
-        if (alone is None or self._beside or alone.tasks > 1 or limits.processes == 1 or self._init is None
+        if (alone is None or self._beside or alone.tasks > 1 or limits.processes == 1 or not self._files
                 or self.cpu() is None):
-            return None
-        if not self._files:
-            with contextlib.suppress(OSError):
-                self._files = _opened(self._init, alone.key)
-        if not self._files:
             return None
         nothing, pid = Gauge(-1), alone.key[0]
         orphans, children, stat, status = self._files
@@ -273,22 +278,6 @@ class NoneLeaf(entry.Leaf):
 
 #: The files of /proc by which a job of one process is watched: the first is of its init.
 _WATCHED = 4
-
-
-def _opened(init: watch.Key, job: watch.Key) -> tuple[int, ...]:
-    """Open the files that `JobWatch` has, of these processes alone; none if one has gone."""
-    names = f"/proc/{init[0]}/task/{init[0]}/children", *(
-        f"/proc/{job[0]}/{name}" for name in (f"task/{job[0]}/children", "stat", "status"))
-    fds: list[int] = []
-    try:
-        fds.extend(os.open(name, os.O_RDONLY | os.O_CLOEXEC) for name in names)
-        if watch.is_there(init) and watch.is_there(job):  # and so they were when the files were opened
-            kept, fds = tuple(fds), []
-            return kept
-        return ()
-    finally:
-        for fd in fds:
-            os.close(fd)
 
 
 def _bytes_in_files(fd: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from leeward._native.loop import Glance, JobWatch
+from leeward._native.loop import Glance, JobWatch, first_look
 from leeward.isolation.cgroup import none, watch
 from leeward.spec.limits import MIB, Limits
 
@@ -82,11 +82,12 @@ def job() -> Iterator[Job]:
 
 @pytest.fixture
 def glance(job: Job) -> Iterator[Glance]:
-    fds = none._opened(watch.key_of(job.init), watch.key_of(job.pid))
+    first = first_look(job.init)
+    assert first is not None
+    fds = first.orphans, first.children, first.stat, first.status
     files = os.open("/proc/self", os.O_PATH)  # of a file system without blocks
     sockets = os.open("/proc/net/sockstat", os.O_RDONLY)
-    orphans, children, stat, status = fds
-    yield Glance(JobWatch(job.pid, orphans, children, stat, status, free_sockets=1 << 30, socket=1, inode=1, waited=0,
+    yield Glance(JobWatch(job.pid, *fds, free_sockets=1 << 30, socket=1, inode=1, waited=0,
                           limit=1 << 30, peak=0, files=files, sockets=sockets))
     for fd in (*fds, files, sockets):
         os.close(fd)
@@ -141,3 +142,30 @@ def test_a_leaf_with_company_is_not_for_the_fast_path(job: Job) -> None:
     leaf.joined(os.getpid())
 
     assert leaf.gauges() is None
+
+
+@pytest.mark.needs("not-emulated")  # a process of the emulator's has threads of its own
+def test_the_first_look_finds_what_the_watch_does(job: Job) -> None:
+    first, (seen,), init = first_look(job.init), watch.look(watch.key_of(job.init))[0], watch.key_of(job.init)
+    assert first is not None
+    for fd in (first.orphans, first.children, first.stat, first.status):
+        os.close(fd)
+
+    assert (seen.key, init[1], seen.resident, seen.tables, seen.shared, seen.faults, 0) == (
+        (first.job, first.started), first.init_started, first.resident, first.tables, first.shared, first.faults, first.late)
+    assert 0 < first.spent <= 1e9 * seen.time
+
+
+@pytest.mark.needs("not-emulated")
+@pytest.mark.parametrize(("code", "undone"), [
+    ("import os, signal; child = os.fork() or signal.pause()", "os.kill(child, 9); os.waitpid(child, 0)"),
+    ("import threading; go = threading.Event(); threading.Thread(target=go.wait).start()", "go.set()"),
+], ids=["a child", "a thread"])
+def test_a_first_look_at_more_than_one_task_is_left_to_the_watch(job: Job, code: str, undone: str) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    job.run(code)
+
+    assert first_look(job.init) is None
+    job.run(undone)
+    assert before == len(os.listdir("/proc/self/fd"))
+    assert first_look(os.getpid() + (1 << 22)) is None  # nobody has such a number

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from leeward.base.closing import OwnedFd
-from leeward.base.file_locks import MADE, THERE, UsedLocks, locked
+from leeward.base.file_locks import MADE, THERE, locked
 
 
 def is_free(path) -> bool:
@@ -45,19 +45,3 @@ def test_no_link_is_locked(tmp_path):
     for flags in (MADE, THERE):
         with pytest.raises(OSError, match="symbolic"):
             locked(str(tmp_path / "link"), flags)
-
-
-def test_of_many_that_are_used_the_least_recent_ends(tmp_path):
-    held = UsedLocks(2)
-    for name in "abc":
-        (tmp_path / name).touch()
-    for name in "abac":
-        held.use(str(tmp_path / name))
-
-    assert [False, True, False] == [is_free(tmp_path / name) for name in "abc"]
-
-
-def test_what_another_one_has_alone_is_not_used(tmp_path):
-    (tmp_path / "a").touch()
-    with OwnedFd(locked(str(tmp_path / "a"), THERE)), pytest.raises(BlockingIOError):
-        UsedLocks(2).use(str(tmp_path / "a"))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import io
 import os
+import signal
+import stat
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -16,6 +19,7 @@ import pytest
 
 import leeward
 from kit.sandbox_stand import Stand
+from leeward.base.closing import OwnedFd
 from leeward.client.file_calls import chunks_in, read_many, write_many
 from leeward.client.file_trees import stays_below
 from leeward.errors import PeerError
@@ -54,6 +58,35 @@ def test_written_files_are_read_back(files: leeward.Files) -> None:
     assert 27 == large.value.errno
 
 
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_file_in_pieces_has_no_name_until_it_is_whole(files: leeward.Files, unnamed: bool,
+                                                       monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where its file system can do that; else another one. Then it replaces what is there, keeping its mode, or nothing."""
+    if not unnamed:
+        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # EISDIR, as of a file system without them
+    monkeypatch.chdir(tmp_path)
+    handles, seen = file_content.Handles(), list[int]()
+    Path("there").write_bytes(b"old")
+    Path("there").chmod(0o640)
+
+    def written(path: bytes, new: bool) -> None:
+        call = {"path": path, "new": new, "mode": -1, "time": -1}
+        number = file_content.write({**call, "handle": 0, "offset": 0, "data": b"1", "more": True}, handles)["handle"]
+        seen.append(len([*tmp_path.rglob(".leeward-*")]))
+        file_content.write({**call, "handle": number, "offset": 1, "data": b"2", "more": False}, handles)
+
+    written(b"there", new=False)
+    written(b"a/b", new=False)
+    written(bytes(tmp_path / "new"), new=True)
+    with pytest.raises(FileExistsError):
+        written(b"new", new=True)
+
+    assert [0 if unnamed else 1] * 3 == seen
+    assert [b"12"] * 3 == [Path(name).read_bytes() for name in ("there", "a/b", "new")]
+    assert 0o640 == Path("there").stat().st_mode & 0o777
+    assert [] == [*tmp_path.rglob(".leeward-*")]
+
+
 def test_many_files_are_written_and_read_by_one_call(files: leeward.Files) -> None:
     """More than a request takes, large ones among them, at any paths; what is there keeps its mode unless one is given."""
     files.write("there", b"old", mode=0o640)
@@ -88,6 +121,36 @@ def test_folders_of_many_files_are_made_whatever_they_are_called(files: leeward.
         path: error.errno for path, error in wrong.value.errors.items()}  # type: ignore[attr-defined]  # an OSError
     assert [b"1", b"7"] == [*files.read_many(["new/a", "new/last"]).values()]
     assert [] == files.glob("**/.leeward-*")
+
+
+def test_what_a_batch_has_left_whose_process_was_killed_is_removed_by_the_next_one(
+        monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not that of one that still runs, nor what others have called so: a folder, one behind a link, a file."""
+    monkeypatch.chdir(tmp_path)
+    batch = b"".join(b"".join(file_of(b"at/new/%d" % number, -1, b"x")) for number in range(9))
+    Path("at").mkdir()
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(os, "rename", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        file_content.write_many(batch, lambda _: {})
+    os.waitpid(child, 0)
+    [left] = os.listdir("at")  # control
+    assert 9 == len(os.listdir(f"at/{left}"))
+    theirs, link, file, runs = (f"{left.rpartition('-')[0]}-{number}.tmp" for number in range(90, 94))
+    for folder in ("far", f"at/{theirs}", f"at/{runs}"):
+        Path(folder).mkdir()
+        Path(folder, "kept").touch()
+    for folder in ("far", f"at/{runs}"):
+        os.chmod(folder, 0o1755)
+    os.symlink("../far", f"at/{link}")
+    Path("at", file).touch()
+    with OwnedFd(os.open(f"at/{runs}", os.O_RDONLY)) as running:
+        fcntl.flock(running, fcntl.LOCK_EX)
+        assert [] == file_content.write_many(batch, lambda _: {})
+
+    assert sorted(["new", theirs, link, file, runs]) == sorted(os.listdir("at"))
+    assert [["kept"]] * 3 == [os.listdir(folder) for folder in ("far", f"at/{theirs}", f"at/{runs}")]
+    assert 0 == os.stat("at/new").st_mode & stat.S_ISVTX
 
 
 @pytest.mark.parametrize("meanwhile", ["folder", "link", "file"])
@@ -247,7 +310,7 @@ def test_names_are_made_moved_copied_and_removed(files: leeward.Files) -> None:
 def test_a_folder_of_any_size_is_listed(box: leeward.Sandbox) -> None:
     """In pages, in order, each name once."""
     names = sorted(f"{number:05}" for number in range(2 * MAX_ROWS + 3))
-    box.shell(f"seq -f %05g 0 {len(names) - 1} | (mkdir d && cd d && xargs touch)")
+    box.shell(f"seq -f %05g 0 {len(names) - 1} | (mkdir d && cd d && xargs touch)", timeout=120)
 
     assert names == [info.name for info in box.files.list("d")]
 

@@ -8,15 +8,19 @@ import stat
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kit.images import file, folder, imported, layer, oci
 from leeward.apps.images import packing
+from leeward.apps.images import store as of_store
 from leeward.apps.images.sources import find
 from leeward.apps.images.store import Images, ImportProgress
 from leeward.apps.images.streams import BadImage, ImageBounds
-from leeward.errors import BadRequest
+from leeward.daemon import images as of_daemon
+from leeward.daemon.held_locks import HeldLocks
+from leeward.errors import BadRequest, PoolFailed
 from leeward.spec import images
 
 BASE, ONE, TWO = layer(folder("etc"), file("base", b"b" * 1000)), layer(file("one")), layer(file("two"))
@@ -200,3 +204,59 @@ def spoil(place: Path, how: str) -> None:
         place.symlink_to(place.parent)
     else:
         os.mkfifo(place)
+
+
+@pytest.mark.parametrize("reader", ["store", "daemon"])
+def test_a_name_that_is_given_anew_while_it_is_followed_is_followed_again(
+        reader: str, tmp_path: Path, store: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it stood for may have been removed meanwhile, record and layers. Without another meaning it is an error."""
+    module: Any = {"store": of_store, "daemon": of_daemon}[reader]
+    imported(store, oci(tmp_path / "1", [ONE]))
+    oci(tmp_path / "2", [TWO])
+    read = module._read
+    monkeypatch.setattr(of_daemon, "on_tmpfs", lambda: True)
+
+    def follow() -> tuple[str, ...]:
+        if reader == "store":
+            return store.image("image").layers
+        return tuple(map(os.path.basename, of_daemon.find(store.folder, "image", "", HeldLocks(8)).layers))
+
+    def changed(path: str) -> bytes | None:
+        found: bytes | None = read(path)
+        monkeypatch.setattr(module, "_read", read)
+        imported(store, tmp_path / "2")
+        assert (1, 512, 0) == store.prune()
+        return found
+
+    monkeypatch.setattr(module, "_read", changed)
+
+    found = follow()
+    assert store.image("image").layers == found
+
+    os.unlink(images.image_path(store.folder, store.image("image").hash))
+    with pytest.raises((BadRequest, PoolFailed), match="was removed"):
+        follow()
+
+
+def test_nobody_begins_to_use_what_is_removed(tmp_path: Path, store: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither meanwhile nor with a record that was opened before, of which a daemon had a lock that kept nothing."""
+    record = images.layer_record_path(store.folder, imported(store, oci(tmp_path / "1", [ONE])).layers[0])
+    store.remove("image")
+    discard, opened, tried = store._discard, os.open, list[str]()
+
+    def use(when: str) -> None:
+        with pytest.raises(BadRequest, match="just being removed"):
+            HeldLocks(1).hold(record)
+        tried.append(when)
+
+    def opened_before(path: str, flags: int) -> int:
+        monkeypatch.setattr(os, "open", opened)
+        fd = os.open(path, flags)
+        assert (1, 512, 0) == store.prune()
+        return fd
+
+    monkeypatch.setattr(store, "_discard", lambda digest: (use("meanwhile"), discard(digest)))
+    monkeypatch.setattr(os, "open", opened_before)
+    use("afterwards")
+
+    assert ["meanwhile", "afterwards"] == tried
