@@ -9,7 +9,6 @@ Derived:   tokens of single sandboxes are HMACs of their ids by a key in the fil
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
@@ -24,9 +23,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from leeward.base.closing import OwnedFd
+from leeward.base.file_locks import locked
 from leeward.base.user_folders import home_folder
 from leeward.base.whole_files import write_whole
-from leeward.errors import BadRequest, quoted
+from leeward.errors import BadRequest, quoted, reason_of
 from leeward.spec.sizes import parse_size
 
 #: The default path, below the user's home.
@@ -234,8 +234,7 @@ class TokenFile:
     def _changing(self) -> Iterator[_Stored]:
         folder = os.path.dirname(self.path)
         os.makedirs(folder, 0o700, exist_ok=True)
-        with OwnedFd(os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with OwnedFd(locked(f"{self.path}.lock", wait=True)):
             stored = self._read() if os.path.lexists(self.path) else _Stored()
             stored.key = stored.key or secrets.token_bytes(32)
             yield stored
@@ -247,7 +246,7 @@ class TokenFile:
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
-            raise BadRequest(f"{self.path}: can't be read: {os.strerror(error.errno or 0).lower()}") from None
+            raise BadRequest(f"{self.path}: can't be read: {reason_of(error)}") from None
         with open(fd, "rb") as file:
             about = os.fstat(fd)
             if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
