@@ -18,7 +18,7 @@ import click
 import leeward
 from leeward.client.many import MapEnd, MapProgress
 from leeward.client.options import Options, check_names
-from leeward.errors import quoted
+from leeward.errors import quoted, reason_of
 from leeward.spec.sizes import parse_size
 from leeward_cli import progress
 from leeward_cli.click_options import SOCKET
@@ -84,7 +84,7 @@ def _opened(file: str) -> IO[bytes]:
     try:
         return open(0 if file == "-" else file, "rb")
     except OSError as error:
-        raise click.UsageError(f"{quoted(file)}: {(error.strerror or '').lower()}") from None
+        raise click.UsageError(f"{quoted(file)}: {reason_of(error)}") from None
 
 
 class _Jobs:
@@ -160,7 +160,7 @@ class _Results:
         try:
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise click.UsageError(f"--results {quoted(path)}: {(error.strerror or '').lower()}") from None
+            raise click.UsageError(f"--results {quoted(path)}: {reason_of(error)}") from None
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise click.UsageError(f"--results {quoted(path)}: isn't a file on a disk")

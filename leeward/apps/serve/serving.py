@@ -36,7 +36,7 @@ from leeward.apps.serve.sockets import MOST_MESSAGE
 from leeward.apps.serve.tokens import TokenFile
 from leeward.base.closing import on_failure
 from leeward.base.line_writer import LineWriter
-from leeward.errors import BadRequest, told_with_place
+from leeward.errors import BadRequest, reason_of, told_with_place
 from leeward.spec.bounded_log import BoundedLog
 from leeward.spec.paths import RemoteHost, client_socket
 
@@ -180,11 +180,11 @@ def bind(host: str, port: int) -> sockets.socket:
             made.listen()
             made.setblocking(False)
     except OSError as error:
-        raise BadRequest(f"{host}:{port}: {(error.strerror or 'no such address').lower()}") from None
+        raise BadRequest(f"{host}:{port}: {reason_of(error)}") from None
     return made
 
 
-class _Server(uvicorn.Server):
+class _WaitingServer(uvicorn.Server):
     """Waits until it is told to stop, where uvicorn looks whether it was ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -243,7 +243,7 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
                 config.load()
             except (OSError, ValueError) as error:
                 raise BadRequest(f"--tls-cert, --tls-key: {told_with_place(error)}") from None
-        server = _Server(config)
+        server = _WaitingServer(config)
 
         def stop(number: int, _: object) -> None:
             ended_by.append(number)
