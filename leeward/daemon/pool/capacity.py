@@ -7,8 +7,8 @@ is admitted by what there is at the moment:
     memory       what the host and the groups above have left, less a reserve, less the limits of the jobs that have
                  started beyond the own workers just now and may be about to take it
     processors   jobs that compute: PER_PROCESSOR for each processor. A job that has just started counts as one. A user
-                 of whom nothing runs, or else a connection, is admitted beyond that, so that a hundred loops of one
-                 don't hold up the others
+                 of whom nothing runs, or else a connection of which nothing computes, is admitted beyond that, so that a
+                 hundred loops of one don't hold up the others
 
 While jobs wait, a look every LOOK_S seconds finds which jobs compute: those whose first task runs or waits for a
 processor at that moment, or which have used a part of the time since the last look. A job that sleeps or waits costs
