@@ -85,6 +85,11 @@ class LeewardError(Exception):
     """The base class of leeward's exceptions."""
 
 
+def reason_of(error: OSError) -> str:
+    """Why a call has failed, in the system's words: "permission denied"."""
+    return (error.strerror or str(error) or "an error").lower()
+
+
 def told(error: BaseException) -> str:
     """
     A text for *error* without a byte of anybody else's: that of leeward's own exceptions, the kernel's for an errno,

@@ -15,7 +15,7 @@ from leeward.apps.agents.settings_paths import config_home, state_home
 from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
 from leeward.client.host_paths import open_own
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, reason_of
 from leeward_cli.messages import complain
 
 # Imported in functions: what not every start needs; 4 ms of processor time for all of it.
@@ -32,13 +32,13 @@ def opened(path: str) -> Iterator[tuple[str, int]]:
         with OwnedFd(open_own(path)) as named:
             fd = os.open(f"/proc/self/fd/{named}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise BadRequest(f"{path!a:.200} is not a folder: {os.strerror(error.errno or 0).lower()}") from None
+        raise BadRequest(f"{path!a:.200} is not a folder: {reason_of(error)}") from None
     with OwnedFd(fd):
         try:
             project = os.readlink(f"/proc/self/fd/{fd}")
             project.encode()
         except OSError as error:  # the path is longer than the kernel reports
-            raise BadRequest(f"{path!a:.200} can't be used: {os.strerror(error.errno or 0).lower()}") from None
+            raise BadRequest(f"{path!a:.200} can't be used: {reason_of(error)}") from None
         except UnicodeEncodeError:
             raise BadRequest(f"{path!a:.200} can't be used: its path isn't UTF-8, in which the daemon"
                              " is told paths; rename that folder, or mount it elsewhere") from None

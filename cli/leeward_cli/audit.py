@@ -18,7 +18,7 @@ import click
 from leeward.apps.audit.journal import default_folder
 from leeward.apps.audit.record import mend_record, read_record, verify_record
 from leeward.apps.audit.record_lines import ReadLine
-from leeward.errors import BadRequest, quoted
+from leeward.errors import BadRequest, quoted, reason_of
 from leeward_cli.click_options import JSON_LINES, CommandGroup
 from leeward_cli.sandbox_names import asked_id
 from leeward_cli.terminal_rows import plain, second
@@ -40,7 +40,7 @@ def _readable() -> Iterator[None]:
         raise BadRequest(f"there is no record in {quoted(error.filename)}: `leeward approvals serve` writes it, and"
                          " --folder names another folder") from None
     except OSError as error:
-        raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}: {quoted(error.filename)}") from None
+        raise BadRequest(f"the record: {reason_of(error)}: {quoted(error.filename)}") from None
 
 
 @audit.command("show")

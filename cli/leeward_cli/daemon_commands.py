@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from leeward.errors import DaemonAway, LeewardError, quoted
+from leeward.errors import DaemonAway, LeewardError, quoted, reason_of
 from leeward.spec.paths import client_socket
 from leeward_cli import install
 from leeward_cli.background import start
@@ -77,7 +77,7 @@ class Running:
         try:
             signal.pidfd_send_signal(self.process, number)
         except OSError as error:
-            raise LeewardError(f"daemon {self.pid}: {(error.strerror or str(error)).lower()}") from None
+            raise LeewardError(f"daemon {self.pid}: {reason_of(error)}") from None
 
     def close(self) -> None:
         if self.process >= 0:

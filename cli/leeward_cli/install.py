@@ -19,7 +19,7 @@ import leeward
 import leeward_cli
 from leeward.base.user_folders import user_folder
 from leeward.client import autostart
-from leeward.errors import BadRequest, Unsupported, quoted
+from leeward.errors import BadRequest, Unsupported, quoted, reason_of
 from leeward.spec.paths import client_socket
 from leeward_cli.units import MARK, SERVICE, SOCKET, SYSTEM_SOCKET, Installation, units
 
@@ -124,7 +124,7 @@ def install(place: Place, group: str = "") -> list[Path]:
             uninstall(place)
         if isinstance(error, Unsupported):
             raise
-        raise BadRequest(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
+        raise BadRequest(f"{error.filename}: {reason_of(error)}") from None
     return written
 
 
@@ -151,7 +151,7 @@ def uninstall(place: Place) -> list[Path]:
         for path in there:
             path.unlink()
     except OSError as error:
-        raise BadRequest(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
+        raise BadRequest(f"{error.filename}: {reason_of(error)}") from None
     if place.user or not place.live:
         _remove_empty(place.folder, place.folder.parents[2])
     with contextlib.suppress(OSError):
@@ -192,7 +192,7 @@ def _check_ours(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise BadRequest(f"{path}: {(error.strerror or '').lower()}") from None
+        raise BadRequest(f"{path}: {reason_of(error)}") from None
     if path.is_symlink() or not text.startswith(MARK):
         raise BadRequest(f"{path} is there, and `leeward daemon install` didn't write it; it stays as it is")
 

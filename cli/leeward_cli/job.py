@@ -6,7 +6,7 @@ import os
 
 from leeward.base.hints import hint
 from leeward.client.arena import piece
-from leeward.errors import quoted
+from leeward.errors import quoted, reason_of
 from leeward.spec.sizes import size_text
 from leeward_cli.messages import complain, escape, write
 from leeward_cli.options import UsageError
@@ -60,7 +60,7 @@ def _read_file(path: str) -> bytes:
         finally:
             os.close(fd)
     except OSError as error:
-        raise UsageError(f"--file {quoted(path)}: {(error.strerror or '').lower()}") from None
+        raise UsageError(f"--file {quoted(path)}: {reason_of(error)}") from None
 
 
 def is_path(word: str) -> bool:

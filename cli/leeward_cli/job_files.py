@@ -16,7 +16,7 @@ from typing import IO
 
 from leeward.base.closing import OwnedFd
 from leeward.client.host_paths import PLACE, end_sparse, open_folder, write_sparse
-from leeward.errors import quoted
+from leeward.errors import quoted, reason_of
 from leeward.wire.fields import MAX_FILE_COUNT, MAX_FILES
 from leeward_cli.options import UsageError
 
@@ -57,7 +57,7 @@ def put(words: Iterable[str]) -> dict[str, bytes]:
                     total += len(files[name])
         except OSError as error:
             where = f"{quoted(error.filename)}: " if error.filename not in (None, host) else ""
-            raise UsageError(f"--put {quoted(word)}: {where}{(error.strerror or '').lower()}") from None
+            raise UsageError(f"--put {quoted(word)}: {where}{reason_of(error)}") from None
     return files
 
 
@@ -121,7 +121,7 @@ def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> 
             except FileExistsError:
                 left.append(f"{quoted(name)} is there already and stays as it is; --into FOLDER replaces files")
             except OSError as error:
-                left.append(f"{quoted(name)} was not written: {(error.strerror or str(error)).lower()}")
+                left.append(f"{quoted(name)} was not written: {reason_of(error)}")
     return left
 
 

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -16,15 +17,18 @@ import click
 
 import leeward
 from leeward.client.many import MapEnd, MapProgress
-from leeward.errors import quoted
+from leeward.client.options import Options, check_names
+from leeward.errors import quoted, reason_of
 from leeward.spec.sizes import parse_size
 from leeward_cli import progress
 from leeward_cli.click_options import SOCKET
 
 #: Bytes of the hash by which a line of the results says which job it is of.
 _HASH = 8
-#: What a line of results begins with.
-_BEGUN = '{"id": '
+#: What a job may have beside the options of `execute`, or that aren't among those of every kind of job.
+_BESIDE = {"id", "code", "deadline", "idempotent"}
+#: The beginning of each line of the results.
+_BEGIN = '{"id": '
 #: Seconds between two drawings of the bar.
 _EACH_S = 0.1
 
@@ -76,13 +80,11 @@ def map(socket: str | None, results: str | None, ordered: bool, at_once: int | N
     return 1 if refused else 0
 
 
-def _opened(file: str) -> IO[str]:
-    if file == "-":
-        return sys.stdin
+def _opened(file: str) -> IO[bytes]:
     try:
-        return open(file, encoding="utf-8")
+        return open(0 if file == "-" else file, "rb")
     except OSError as error:
-        raise click.UsageError(f"{quoted(file)}: {(error.strerror or '').lower()}") from None
+        raise click.UsageError(f"{quoted(file)}: {reason_of(error)}") from None
 
 
 class _Jobs:
@@ -91,7 +93,7 @@ class _Jobs:
     many bytes of the lines they and what was left out before them take.
     """
 
-    def __init__(self, lines: IO[str], known: set[tuple[Any, str]]) -> None:
+    def __init__(self, lines: IO[bytes], known: set[tuple[Any, str]]) -> None:
         self._lines, self._known = lines, known
         self.names: dict[int, tuple[int, dict[str, Any]]] = {}
 
@@ -99,7 +101,7 @@ class _Jobs:
         seen = set[Any]()
         count = size = 0
         for number, line in enumerate(self._lines, 1):
-            size += len(line.encode("utf-8", "surrogatepass"))
+            size += len(line)
             if not line.strip():
                 continue
             job = _job(line, number)
@@ -115,15 +117,19 @@ class _Jobs:
             yield job
 
 
-def _job(line: str, number: int) -> dict[str, Any]:
+def _job(line: bytes, number: int) -> dict[str, Any]:
     try:
-        job = json.loads(line)
-    except ValueError as error:
+        job = json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
         raise click.UsageError(f"line {number} is no JSON: {error}") from None
     if isinstance(job, str):
         return {"code": job}
     if not isinstance(job, dict) or not isinstance(job.get("id", ""), (str, int)):
         raise click.UsageError(f"line {number} is neither code nor an object with the options of a job")
+    try:
+        check_names("execute", job.keys() - _BESIDE, Options, _BESIDE)
+    except TypeError as error:
+        raise click.UsageError(f"line {number}: {error}") from None
     return job
 
 
@@ -146,13 +152,18 @@ class _Results:
 
     def __init__(self, path: str | None) -> None:
         self.known = set[tuple[Any, str]]()
+        if path is None and sys.stdout is None:
+            raise click.UsageError("standard output is closed, and there is no --results")
         self._file = sys.stdout if path is None else self._open(path)
 
     def _open(self, path: str) -> IO[str]:
         try:
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise click.UsageError(f"--results {quoted(path)}: {(error.strerror or '').lower()}") from None
+            raise click.UsageError(f"--results {quoted(path)}: {reason_of(error)}") from None
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise click.UsageError(f"--results {quoted(path)}: isn't a file on a disk")
         with contextlib.ExitStack() as opened:
             file = opened.enter_context(os.fdopen(fd, "a+", encoding="utf-8"))
             try:
@@ -160,23 +171,27 @@ class _Results:
                 self._resume(file)
             except BlockingIOError:
                 raise click.UsageError(f"--results {quoted(path)}: another leeward map writes it") from None
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 raise click.UsageError(f"--results {quoted(path)}: isn't a file of results") from None
             opened.pop_all()
         return file
 
     def _resume(self, file: IO[str]) -> None:
         file.seek(0)
-        whole = 0
-        while (line := file.readline()).endswith("\n"):
-            whole = file.tell()
-            row = json.loads(line)
+        whole, end = 0, "\n"
+        while line := file.readline():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                if line.endswith("\n") or not (line.startswith(_BEGIN) or _BEGIN.startswith(line)):
+                    raise  # somebody's own file
+                break
             if "refused" not in row:
                 self.known.add((row["id"], row["job_hash"]))
-        if line[:len(_BEGUN)] != _BEGUN[:len(line)]:
-            raise ValueError("not the beginning of a row")
+            whole, end = file.tell(), line[-1]
         file.truncate(whole)
         file.seek(0, os.SEEK_END)
+        file.write("" if end == "\n" else "\n")
 
     def add(self, row: dict[str, Any]) -> None:
         self._file.write(json.dumps(row) + "\n")
@@ -198,7 +213,7 @@ class _Bar:
         passed: bytes of the lines of jobs that have ended.
     """
 
-    def __init__(self, lines: IO[str] | None) -> None:
+    def __init__(self, lines: IO[bytes] | None) -> None:
         self._shows = progress.shows()
         self._size = os.fstat(lines.fileno()).st_size if lines is not None else 0
         self._began, self._next, self.passed = time.monotonic(), 0.0, 0

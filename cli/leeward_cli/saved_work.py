@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.apps.agents.settings_paths import kept_changes
 from leeward.apps.agents.state_files import own_folder
 from leeward.client.overlay import Overlay
-from leeward.errors import LeewardError
+from leeward.errors import LeewardError, reason_of
 from leeward_cli.agent_ends import ending_by_signals
 from leeward_cli.messages import complain
 
@@ -69,7 +69,7 @@ def close_keeping(box: Sandbox) -> None:
             if found:
                 save_changes(overlay, found, f"{box.id[:8]}-{number}", ascii(path)[1:-1])
     except OSError as error:
-        complain(f"the changes can't be saved: {(error.strerror or 'an error').lower()}; they are in the sandbox {box.id}:"
+        complain(f"the changes can't be saved: {reason_of(error)}; they are in the sandbox {box.id}:"
                  f" `leeward diff {box.id}`, `leeward apply {box.id}`, `leeward sandbox kill {box.id}`")
         box.detach()
         return

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from leeward.apps.fleet.addresses import Nodes, configured
-from leeward.apps.serve.tokens import FLEET, TenantQuota, TokenFile, quota_of
+from leeward.apps.serve.tokens import FLEET, TenantQuota, TokenFile, quota_of, volume_of
 from leeward.errors import BadRequest
 from leeward_cli.click_options import JSON_LINES, socket_option
 from leeward_cli.messages import complain
@@ -104,11 +104,14 @@ def token() -> None:
 @click.option("--profile", "profiles", metavar="NAME", multiple=True, help="A profile that this tenant may choose.")
 @click.option("--egress", "policies", metavar="NAME", multiple=True,
               help="A policy that this tenant's sandboxes may have; the first is for those who ask for the Internet.")
+@click.option("--volume", "folders", metavar="NAME=FOLDER[:ro]", multiple=True,
+              help="A folder of this host that this tenant's sandboxes may show; what they write there nothing but "
+                   "`folder_reserve` bounds. With :ro they only read it.")
 @click.option("--fleet", is_flag=True, help="It places work on several servers' daemons, so it may ask how busy this one is;"
                                             " by default with the quota of a server before this one.")
 @click.argument("name")
 def create(tokens: str | None, quotas: tuple[str, ...], profiles: tuple[str, ...], policies: tuple[str, ...],
-           fleet: bool, name: str) -> None:
+           folders: tuple[str, ...], fleet: bool, name: str) -> None:
     """Make a token for the tenant NAME, and print it. It isn't stored, and can't be shown again."""
     words = dict[str, str]()
     for each in quotas:
@@ -117,7 +120,7 @@ def create(tokens: str | None, quotas: tuple[str, ...], profiles: tuple[str, ...
             raise BadRequest(f"--quota takes NAME=VALUE, not {each!r:.40}")
         words[key] = value
     quota = quota_of(words, FLEET if fleet else TenantQuota())
-    click.echo(TokenFile(tokens).create(name, quota, profiles, policies, fleet))
+    click.echo(TokenFile(tokens).create(name, quota, profiles, policies, fleet, tuple(map(volume_of, folders))))
 
 
 @token.command("list")
@@ -129,7 +132,8 @@ def list_(tokens: str | None, as_json: bool) -> None:
         quota = {name: getattr(each.quota, name) for name in each.quota.__slots__}
         if as_json:
             click.echo(json.dumps({"name": each.name, "id": each.id, "created": each.created, "quota": quota,
-                                   "profiles": each.profiles, "egress": each.egress}))
+                                   "profiles": each.profiles, "egress": each.egress,
+                                   "volumes": {volume.name: volume.folder for volume in each.volumes}}))
         else:
             made = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.created))
             click.echo(f"{each.name:<20} {made}  " + " ".join(f"{name}={value}" for name, value in quota.items()))

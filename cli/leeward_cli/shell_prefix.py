@@ -16,7 +16,6 @@ Names to hide that have appeared since the sandbox was opened are covered before
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -30,6 +29,8 @@ from typing import TYPE_CHECKING, Any
 from leeward.apps.agents.definition import load_definition
 from leeward.apps.agents.hiding import rules_of
 from leeward.apps.agents.settings_paths import config_home, state_home
+from leeward.base.closing import OwnedFd
+from leeward.base.file_locks import locked
 from leeward.errors import BadRequest, DaemonError, LeewardError, SandboxOver
 from leeward_cli import agent_ends, agent_project
 from leeward_cli.interrupts import EndRequested
@@ -201,15 +202,11 @@ def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -
     from leeward.client.sandbox import Sandbox
 
     state = own_folder(state_home(os.environ))
-    lock = os.open(os.path.join(state, "prefix.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with OwnedFd(locked(os.path.join(state, "prefix.lock"), wait=True)):
         for row in [row for row in Sandbox.list() if _is_of(row, session, project)]:
             with contextlib.suppress(SandboxOver):  # it has ended since
                 return Sandbox.attach(row["sandbox"], held=True), str(row["metadata"]["inside"])
         return _opened(session, project, folder, settings)
-    finally:
-        os.close(lock)
 
 
 def _is_of(row: Mapping[str, Any], session: Any, project: str) -> bool:

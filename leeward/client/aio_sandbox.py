@@ -163,7 +163,7 @@ class AsyncSandbox(AsyncOverlayCalls, AsyncClosing):
             async with self._opening:
                 if not self._id:
                     if self._closed:
-                        raise SandboxOver("the sandbox was closed before it was used", "killed")
+                        raise SandboxOver("the sandbox was closed before it was used", "killed", may_have_run=False)
                     opened = checked(sandbox_id, await self._open())
                     if self._copies:
                         await self._copy_to(opened)
@@ -448,12 +448,21 @@ class AsyncSandbox(AsyncOverlayCalls, AsyncClosing):
         """
         return checked(answer, await self.ask("sandbox_info", {}))
 
-    async def extend(self, *, idle: float | None = None, lifetime: float | None = None) -> dict[str, Any]:
+    async def extend(self, *, idle: float | None = None, lifetime: float | None = None,
+                     metadata: Mapping[str, str] | None = None, policy: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """
         Have the daemon end the sandbox after *idle* seconds without a call, or *lifetime* seconds from now; returns
-        `info`.
+        `info`. *metadata* take the place of the former ones, unless they are empty. *policy* takes the place of the
+        sandbox's `policy` and `fetch_policy`, within the operator's: connections that are open end.
+
+        Raises:
+            RequestRejected: the policy is invalid, or the sandbox was opened without `egress`; with *metadata* or *policy*
+                also if it sleeps.
         """
-        asked = {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
+        asked = {name: value for name, value in (
+            ("idle", idle), ("lifetime", lifetime), ("metadata", metadata and dict(metadata)),
+            # An empty policy allows nothing, but an empty map in a request means no policy.
+            ("policy", None if policy is None else dict(policy) or {"allow": []})) if value is not None}
         return checked(answer, await self.ask("sandbox_extend", asked))
 
     async def set_timeout(self, seconds: float) -> None:

@@ -12,7 +12,6 @@ Trust:     the folder is used only if no other user can enter it. Without such a
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import secrets
@@ -23,6 +22,8 @@ from typing import Any
 
 import msgpack
 
+from leeward.base.closing import OwnedFd
+from leeward.base.file_locks import MADE, locked
 from leeward.base.user_folders import user_folder
 from leeward.client.changes import FolderChange
 
@@ -129,8 +130,7 @@ def begun(environ: Mapping[str, str]) -> ApplyJournal:
             return ApplyJournal(os.dup(file.fileno()), "")
     while True:
         path = os.path.join(folder, secrets.token_hex(8) + _ENDING)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        fd = locked(path, MADE | os.O_EXCL, wait=True)
         if os.fstat(fd).st_nlink:
             return ApplyJournal(fd, path)
         os.close(fd)  # before it had the lock, another program has taken it for one that was left
@@ -148,11 +148,10 @@ def interrupted(environ: Mapping[str, str]) -> Iterator[ApplyJournal]:
     for name in names:
         path = os.path.join(folder, name)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = locked(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            continue
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            continue  # its program is at work, say
+        with OwnedFd(fd):
             found = ApplyJournal(fd, path)
             about = os.fstat(fd)  # without a name, another program has just finished it
             if not (name.endswith(_ENDING) and stat.S_ISREG(about.st_mode) and about.st_nlink):
@@ -161,10 +160,6 @@ def interrupted(environ: Mapping[str, str]) -> Iterator[ApplyJournal]:
                 yield found
             else:
                 found.remove()
-        except BlockingIOError:
-            continue  # its program is at work
-        finally:
-            os.close(fd)
 
 
 def _own(folder: str) -> str | None:

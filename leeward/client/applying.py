@@ -25,7 +25,7 @@ from leeward.client.apply_journal import ApplyJournal, begun, interrupted, state
 from leeward.client.changes import FOLDER, FolderChange, HostFolder, beneath, digest_of, type_of
 from leeward.client.file_trees import stays_below
 from leeward.client.placing import NewFile, put_link
-from leeward.errors import RequestRejected, Stale
+from leeward.errors import RequestRejected, Stale, reason_of
 from leeward.spec.folders import HOLES
 
 
@@ -332,7 +332,7 @@ class Applying:
             try:
                 os.fsync(fd)
             except OSError as error:
-                raise Stale(f"{os.fsdecode(folder)!r:.120}: {(error.strerror or '').lower()}",
+                raise Stale(f"{os.fsdecode(folder)!r:.120}: {reason_of(error)}",
                             os.fsdecode(folder)) from None
             finally:
                 os.close(fd)
@@ -348,7 +348,7 @@ class Applying:
             yield found, name
         except OSError as error:
             what = f"{'the folder of ' if found is None else ''}{change.path!r:.120}"
-            raise Stale(f"{what}: {(error.strerror or '').lower()}", change.path) from None
+            raise Stale(f"{what}: {reason_of(error)}", change.path) from None
 
     def _leave(self) -> None:
         """Close the folders that `_parent` has opened: their paths may be others' by the next change."""
@@ -428,7 +428,7 @@ def finish_interrupted() -> list[FinishedApply]:
 
 def _no_journal(error: OSError) -> RequestRejected:
     return RequestRejected(f"what is to be applied can't be kept in {state_folder(os.environ)!r:.200} first:"
-                           f" {(error.strerror or 'an error').lower()}; nothing was applied")
+                           f" {reason_of(error)}; nothing was applied")
 
 
 def _nothing(_path: bytes, _into: int, _most: int) -> None:

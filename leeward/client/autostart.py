@@ -22,7 +22,7 @@ import time
 
 from leeward.base.user_folders import user_folder
 from leeward.client.connecting import connect
-from leeward.errors import LIMITS, DaemonAway, quoted
+from leeward.errors import LIMITS, DaemonAway, quoted, reason_of
 from leeward.spec.paths import OwnSocket
 from leeward.spec.writers import others_write
 
@@ -71,7 +71,7 @@ def start(path: str) -> None:
         if not _answers(path):
             _run(path, until)
     except OSError as error:
-        raise _failed(path, LIMITS.get(error.errno or 0) or (error.strerror or str(error)).lower()) from None
+        raise _failed(path, LIMITS.get(error.errno or 0) or reason_of(error)) from None
     finally:
         if lock >= 0:
             os.close(lock)
@@ -88,7 +88,7 @@ def _folder(path: str) -> int:
             pass
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise _failed(path, f"{folder}: {(error.strerror or str(error)).lower()}") from None
+        raise _failed(path, f"{folder}: {reason_of(error)}") from None
     about = os.fstat(fd)
     if about.st_uid != os.geteuid() or others_write(fd, about):
         os.close(fd)

@@ -24,7 +24,7 @@ from msgpack import Unpacker
 from leeward._native.beneath import open_beneath
 from leeward.base.dataclass import dataclass
 from leeward.client.host_paths import PLACE
-from leeward.errors import BadReply, RequestRejected, Stale
+from leeward.errors import BadReply, RequestRejected, Stale, reason_of
 from leeward.spec.folders import FILE_CLOCK
 
 #: Files above this many bytes are called large.
@@ -183,7 +183,7 @@ class HostFolder:
         try:
             self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            raise Stale(f"{path!r}: {(error.strerror or '').lower()}", path) from None
+            raise Stale(f"{path!r}: {reason_of(error)}", path) from None
         about = os.fstat(self.fd)
         if (about.st_dev, about.st_ino) != (row["device"], row["inode"]):
             os.close(self.fd)

@@ -8,7 +8,7 @@ import sys
 from _socket import AF_UNIX, SO_RCVTIMEO, SO_SNDTIMEO, SOCK_STREAM, SOL_SOCKET
 from _socket import socket as Socket
 
-from leeward.errors import DaemonAway, quoted
+from leeward.errors import DaemonAway, quoted, reason_of
 from leeward.spec.paths import TRUSTED_VARIABLE
 from leeward.spec.paths import RemoteHost as RemoteHost
 
@@ -120,7 +120,7 @@ def connect(path: str, wait: bool = True) -> Socket | None:
         raise locked_out(path) from None
     except OSError as error:
         sock.close()
-        raise away(path, (error.strerror or str(error)).lower()) from None
+        raise away(path, reason_of(error)) from None
     except DaemonAway:
         sock.close()
         raise

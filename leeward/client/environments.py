@@ -12,7 +12,6 @@ Blocks:    while another process makes the same environment, and until pip ends.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -21,13 +20,13 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from leeward.base.closing import OwnedFd, on_failure
+from leeward.base.file_locks import THERE, locked
 from leeward.base.whole_files import names_in, read_whole, write_whole
-from leeward.client.connection import BlockingConnection
+from leeward.client.daemon_rows import decisions, target
 from leeward.client.folder_size import SizeWatch, size_of
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
@@ -75,9 +74,8 @@ _PIP = {"HOME": "/tmp", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1
         "PIP_PROGRESS_BAR": "off", "PIP_ROOT_USER_ACTION": "ignore", "PIP_RETRIES": "2"}
 #: What pip says of a certificate that it doesn't trust.
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
-#: Connections that were refused, in a message, at most; and answers that are read to find them.
-_MOST_DENIED, _MOST_PAGES = 5, 2000
-_ANSWER_S = 5.0
+#: Connections that were refused, in a message, at most.
+_MOST_DENIED = 5
 
 
 class BuildFailed(LeewardError):
@@ -115,19 +113,15 @@ def unused(path: str) -> Iterator[bool]:
     gets one.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = locked(path, THERE)
+    except BlockingIOError:
+        yield False
+        return
     except OSError:
         yield True
         return
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        free = True
-    except BlockingIOError:
-        free = False
-    try:
-        yield free
-    finally:
-        os.close(fd)
+    with OwnedFd(fd):
+        yield True
 
 
 class Environments:
@@ -277,8 +271,7 @@ class Environments:
         """A context in which no other process makes or removes this environment; the kernel ends it with the process."""
         path = os.path.join(self.folder, "built", f".{built}.lock")
         while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            fd = locked(path, wait=True)
             try:
                 same = os.path.samestat(os.fstat(fd), os.lstat(path))
             except FileNotFoundError:
@@ -343,26 +336,12 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
         raise BuildFailed(f"pip list: {listed!r:.200}") from None
 
 
-def _host_of(row: Mapping[str, Any]) -> str:
-    host = str(row["name"] or row["address"])
-    return (f"{host}:{row['port']}" if row["port"] else host)[:300]
-
-
 def _denied(socket: str | None, sandbox: str) -> str:
     """The connections that the daemon refused to *sandbox*, as the end of a message."""
-    link, after, found = BlockingConnection(client_socket(socket)), 0, dict[str, None]()
-    try:
-        for _ in range(_MOST_PAGES):
-            rows = (link.call("egress_log", {"after": after}, time.monotonic() + _ANSWER_S)[0].ok or {}).get("events")
-            if not isinstance(rows, list) or not rows:
-                break
-            found.update((_host_of(row), None) for row in rows
-                         if row.get("sandbox") == sandbox and row["verdict"] == "denied")
-            after = rows[-1]["number"]
-    except (LeewardError, KeyError, TypeError, AttributeError):
-        pass  # the failure itself is told
-    finally:
-        link.close()
+    found = dict[str, None]()
+    with contextlib.suppress(LeewardError):  # the failure itself is told
+        found = dict.fromkeys(target(row)[:300] for row in decisions(client_socket(socket)).rows()
+                              if row.get("sandbox") == sandbox and row["verdict"] == "denied")
     shown = ", ".join(quoted(each) for each in list(found)[:_MOST_DENIED])
     return f"; the policy denied {shown}" if found else ""
 

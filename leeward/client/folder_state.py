@@ -25,7 +25,7 @@ from types import MappingProxyType
 
 from leeward.base.closing import OwnedFd
 from leeward.client.changes import CHUNK, FOLDER, LARGE, Changes, FolderChange, beneath, next_tick, type_of
-from leeward.errors import RequestRejected, Stale
+from leeward.errors import RequestRejected, Stale, reason_of
 from leeward.spec.folders import FILE_CLOCK
 
 #: The greatest number of files and folders that are compared; the list of an overlay's changes has the same bound.
@@ -85,7 +85,7 @@ class FolderState:
         try:
             fd = os.open(self.path, FOLDER | os.O_CLOEXEC)
         except OSError as error:
-            raise Stale(f"{self.path!r}: {(error.strerror or '').lower()}", self.path) from None
+            raise Stale(f"{self.path!r}: {reason_of(error)}", self.path) from None
         with OwnedFd(fd):
             about = os.fstat(fd)
             if (about.st_dev, about.st_ino) != self._identity:

@@ -44,14 +44,14 @@ MapWatch = Callable[[MapProgress], object]
 class Course:
     """
     Which jobs of one `map` may be sent, and whose ends may be yielded. With *ordered* an end waits for those before it;
-    as many may wait as are sent *at_once*.
+    as many may wait as are sent *at_once*. In its place *room* says how many may be sent or wait now.
     """
 
-    def __init__(self, jobs: object, *, ordered: bool, at_once: int | None,
-                 progress: MapWatch | None) -> None:
+    def __init__(self, jobs: object, *, ordered: bool, at_once: int | None = None, progress: MapWatch | None = None,
+                 room: Callable[[], int] | None = None) -> None:
         if at_once is not None and at_once < 1:
             raise ValueError(f"at_once is {at_once}; it must be 1 or more")
-        self._ordered, self._at_once, self._progress = ordered, at_once or AT_ONCE, progress
+        self._ordered, self._at_once, self._progress, self._room = ordered, at_once or AT_ONCE, progress, room
         self._total = len(jobs) if hasattr(jobs, "__len__") else None
         self._sent = self._done = self._refused = self._yielded = 0
         self._ended: dict[int, MapEnd] = {}
@@ -63,6 +63,8 @@ class Course:
     @property
     def has_room(self) -> bool:
         """Whether one more job may be sent."""
+        if self._room is not None:
+            return self._sent - self._yielded < self._room()
         return self.running < self._at_once and self._sent - self._yielded < 2 * self._at_once
 
     def send(self) -> int:

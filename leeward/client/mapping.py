@@ -8,14 +8,13 @@ iteration, jobs that run are cancelled, and the thread has ended when the genera
 
 from __future__ import annotations
 
-import asyncio
 import queue
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from leeward.client.loop_thread import LoopThread
 from leeward.client.many import Course, MapEnd, MapJobs, MapWatch
 from leeward.errors import NoAnswer, quoted
 
@@ -34,7 +33,8 @@ def mapped(client: Client, jobs: MapJobs, *, ordered: bool, at_once: int | None,
     running = set[Future[MapEnd]]()
     source = iter(jobs)
     more = True
-    with _Loop(client) as loop:
+    other = client._for_asyncio()
+    with LoopThread("leeward map") as loop:
         try:
             while more or running:
                 while more and course.has_room:
@@ -43,7 +43,7 @@ def mapped(client: Client, jobs: MapJobs, *, ordered: bool, at_once: int | None,
                     except StopIteration:
                         more = False
                     else:
-                        future = loop.start(ended, course.send(), job, options)
+                        future = loop.start(ended(other, options, course.send(), job))
                         running.add(future)
                         future.add_done_callback(ends.put)
                 if running:
@@ -55,6 +55,8 @@ def mapped(client: Client, jobs: MapJobs, *, ordered: bool, at_once: int | None,
         finally:
             for future in running:
                 future.cancel()
+            loop.end_tasks()
+            loop.result(other.close())
 
 
 def _ends(ends: queue.SimpleQueue[Future[MapEnd]], until: float | None, course: Course, path: str) -> list[Future[MapEnd]]:
@@ -66,39 +68,3 @@ def _ends(ends: queue.SimpleQueue[Future[MapEnd]], until: float | None, course: 
     while not ends.empty():
         found.append(ends.get())
     return found
-
-
-class _Loop:
-    """An event loop in a thread, with an asyncio client that is as *client*."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="leeward map", daemon=True)
-
-    def start(self, call: Callable[..., Coroutine[Any, Any, MapEnd]], *args: Any) -> Future[MapEnd]:
-        """Call *call* with the asyncio client and *args* in the loop."""
-        return asyncio.run_coroutine_threadsafe(call(self._other, *args), self._loop)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-
-    def __enter__(self) -> _Loop:
-        self._other = self._client._for_asyncio()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the jobs that run, and the thread."""
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _end(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._other.close()

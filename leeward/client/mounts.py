@@ -19,7 +19,7 @@ from leeward.base.dataclass import dataclass
 from leeward.client.connection import BlockingConnection
 from leeward.client.conversation import checked
 from leeward.client.retry import Retry
-from leeward.errors import BadReply, DaemonAway, DaemonError, RequestRejected
+from leeward.errors import BadReply, DaemonAway, DaemonError, RequestRejected, reason_of
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole
 
@@ -108,7 +108,7 @@ class OpenFolders(Closing):
         try:
             fd = os.open(source, os.O_PATH | os.O_CLOEXEC)
         except OSError as error:
-            raise RequestRejected(f"mount {source!r}: {(error.strerror or str(error)).lower()}") from None
+            raise RequestRejected(f"mount {source!r}: {reason_of(error)}") from None
         self.descriptors.append(fd)
         folder = os.path.isdir(f"/proc/self/fd/{fd}")
         if not folder and not os.path.isfile(f"/proc/self/fd/{fd}"):

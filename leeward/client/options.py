@@ -128,7 +128,7 @@ _ALSO = {
 }
 
 
-def check_names(call: str, options: Mapping[str, object], kind: type, more: Iterable[str] = ()) -> None:
+def check_names(call: str, options: Iterable[str], kind: type, more: Iterable[str] = ()) -> None:
     """Refuse an option that isn't in *kind* with a TypeError, as Python does, and suggest the one that was probably meant."""
     for name in options:
         if name not in kind.__annotations__:

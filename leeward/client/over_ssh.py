@@ -31,7 +31,7 @@ from urllib.parse import unquote, urlsplit
 
 from leeward.client.connecting import CONNECT_S, away
 from leeward.client.conversation import refusal
-from leeward.errors import RequestRejected
+from leeward.errors import RequestRejected, reason_of
 from leeward.spec.paths import RemoteHost
 from leeward.wire.frames import HEADER, VERSION, decode, encode
 from leeward.wire.replies import parse_reply
@@ -111,7 +111,7 @@ async def way(host: RemoteHost) -> SocketWay:
         made.setblocking(False)
     except OSError as error:
         made.close()
-        raise away(host, (error.strerror or str(error)).lower()) from None
+        raise away(host, reason_of(error)) from None
     return SocketWay(host, *await asyncio.open_unix_connection(sock=made))
 
 
@@ -221,7 +221,7 @@ def _forward(host: RemoteHost) -> _Forwarded:
         made = _start(command)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise away(host, f"{ssh[0]}: {(error.strerror or '').lower()}") from None
+        raise away(host, f"{ssh[0]}: {reason_of(error)}") from None
     late, found = _late(made), _Forwarded(made, folder, "")
     try:
         said = _line(made)

@@ -34,7 +34,7 @@ from leeward.base.closing import OwnedFd, on_failure
 from leeward.client.changes import FOLDER, beneath
 from leeward.client.host_paths import PLACE
 from leeward.client.mounts import Mount
-from leeward.errors import LeewardError, RequestRejected, quoted
+from leeward.errors import LeewardError, RequestRejected, quoted, reason_of
 from leeward.spec.folders import within
 from leeward.spec.obeyed.lookup import plain
 from leeward.spec.obeyed.repositories import INSIDE, NAMES, named_below, without_branches
@@ -109,7 +109,7 @@ class FolderGuard:
         try:
             self._folder = os.open(path, FOLDER & ~os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            raise RequestRejected(f"{quoted(os.fspath(path))}: {(error.strerror or str(error)).lower()}") from None
+            raise RequestRejected(f"{quoted(os.fspath(path))}: {reason_of(error)}") from None
         with on_failure(self.close):
             self.names: tuple[str, ...] = ()
             self.known = dict(known or {})
@@ -349,7 +349,7 @@ class FolderGuard:
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 return False  # nor can the sandbox make it
             raise RequestRejected(f"{quoted(name)} can't be made, so that no other takes its place:"
-                                  f" {(error.strerror or str(error)).lower()}") from None
+                                  f" {reason_of(error)}") from None
         finally:
             os.close(fd)
         self._made.append(name)

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from leeward.client.arena import new_file, seal
 from leeward.client.connecting import PATIENCE_S, timeval
 from leeward.client.conversation import refusal
+from leeward.client.loop_thread import LoopThread
 from leeward.client.mounts import ELSEWHERE
 from leeward.errors import DaemonError, PeerError
 from leeward.spec.paths import RemoteHost
@@ -62,17 +63,12 @@ class RemoteWay(Protocol):
 
 def connect(host: RemoteHost) -> socket.socket:
     """A socket as `connecting.connect` gives. DaemonAway if there is no way to the daemon, or no daemon."""
-    waiting = asyncio.run_coroutine_threadsafe(_begun(host), _loop())
-    try:
-        return waiting.result()
-    except BaseException:
-        waiting.cancel()
-        raise
+    return _loop().result(_begun(host))
 
 
 async def connect_async(host: RemoteHost) -> socket.socket:
     """As `connect`. It takes no thread of the caller's loop, however long the other machine says nothing."""
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_begun(host), _loop()))
+    return await _loop().awaited(_begun(host))
 
 
 async def _begun(host: RemoteHost) -> socket.socket:
@@ -103,16 +99,15 @@ async def _way(host: RemoteHost) -> RemoteWay:
 # --- the thread -------------------------------------------------------------------
 
 _lock = threading.Lock()
-_running: asyncio.AbstractEventLoop | None = None
+_running: LoopThread | None = None
 _tasks: set[asyncio.Task[None]] = set()
 
 
-def _loop() -> asyncio.AbstractEventLoop:
+def _loop() -> LoopThread:
     global _running
     with _lock:
         if _running is None:
-            _running = asyncio.new_event_loop()
-            threading.Thread(target=_running.run_forever, name="leeward-remote", daemon=True).start()
+            _running = LoopThread("leeward-remote")
         return _running
 
 

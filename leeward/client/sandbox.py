@@ -152,7 +152,7 @@ class Sandbox(OverlayCalls, Closing):
             with self._opening:
                 if not self._id:
                     if self._closed:
-                        raise SandboxOver("the sandbox was closed before it was used", "killed")
+                        raise SandboxOver("the sandbox was closed before it was used", "killed", may_have_run=False)
                     opened = checked(sandbox_id, self._open())
                     if self._copies:
                         self._copy_to(opened)
@@ -437,12 +437,21 @@ class Sandbox(OverlayCalls, Closing):
         """
         return checked(answer, self.ask("sandbox_info", {}))
 
-    def extend(self, *, idle: float | None = None, lifetime: float | None = None) -> dict[str, Any]:
+    def extend(self, *, idle: float | None = None, lifetime: float | None = None,
+               metadata: Mapping[str, str] | None = None, policy: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """
         Have the daemon end the sandbox after *idle* seconds without a call, or *lifetime* seconds from now; returns
-        `info`.
+        `info`. *metadata* take the place of the former ones, unless they are empty. *policy* takes the place of the
+        sandbox's `policy` and `fetch_policy`, within the operator's: connections that are open end.
+
+        Raises:
+            RequestRejected: the policy is invalid, or the sandbox was opened without `egress`; with *metadata* or *policy*
+                also if it sleeps.
         """
-        asked = {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
+        asked = {name: value for name, value in (
+            ("idle", idle), ("lifetime", lifetime), ("metadata", metadata and dict(metadata)),
+            # An empty policy allows nothing, but an empty map in a request means no policy.
+            ("policy", None if policy is None else dict(policy) or {"allow": []})) if value is not None}
         return checked(answer, self.ask("sandbox_extend", asked))
 
     def set_timeout(self, seconds: float) -> None:

@@ -12,13 +12,13 @@ loaded. Those that nobody has used for long are removed when another one is kept
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
+from leeward.base.closing import OwnedFd
+from leeward.base.file_locks import locked
 from leeward.client.sandbox_calls import Rows
 from leeward.client.snapshot import Snapshot
 from leeward.client.snapshot_files import DIGEST_SIZE, WRITTEN, SnapshotReader, told_of
@@ -61,7 +61,7 @@ class SnapshotStore:
             with open(part, "rb") as file:
                 file.seek(-DIGEST_SIZE, os.SEEK_END)
                 name = file.read().hex()
-            with self._locked():
+            with OwnedFd(locked(self.folder, os.O_RDONLY | os.O_DIRECTORY, wait=True)):
                 size = os.stat(part).st_size
                 there = sum(row["size"] for row in self.list() if row["snapshot"] != name)
                 if there + size > self.most:
@@ -149,14 +149,6 @@ class SnapshotStore:
             raise SnapshotFailed(f"{self.folder!r} isn't yours alone: snapshots have what a kernel could read;"
                                  " `chmod 700` it, or use another folder")
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
 
 
 def is_kept(name: str) -> bool:

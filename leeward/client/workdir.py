@@ -202,11 +202,8 @@ class WorkdirSandbox:
         return with_heap_limit(got)
 
     def _run(self, argv: list[str], stdin: str = "", *, warm: bool = False, background: bool = False) -> Result:
+        self._look()
         with self._lock:
-            if self._guard is not None and not (self._calls or self._leaves or self._guard.holds()):
-                self._box.close()
-                self._guard.close()
-                self._guard = None  # what the host has put in the place of a setting, the next sandbox protects
             self._calls, self._leaves = self._calls + 1, self._leaves or background
         try:
             got = self._ask(lambda: self._box.run(argv, env=self._env, timeout=self._timeout, cpu_time=self._cpu,
@@ -280,6 +277,7 @@ class WorkdirSandbox:
         if self._overlay:
             self._inside(path, lambda name: self._box.files.write(name, data))
         else:
+            self._look()
             self._outside(lambda files: files.write(path, data))
             self._put_away()
 
@@ -397,6 +395,19 @@ class WorkdirSandbox:
         self._end_guard()
         self._guard = FolderGuard(self._path)
         return self._make(protect=[posixpath.join(WORKDIR, name) for name in self._guard.names])
+
+    def _look(self) -> None:
+        """Open another sandbox if the host has replaced a setting while nothing ran in this one: its file is protected."""
+        with self._lock:
+            if self._guard is None or self._calls or self._leaves or self._guard.holds():
+                return
+            self._box.close()
+            self._guard.close()
+            self._guard = None
+            try:
+                self._box = self._made()
+            except DaemonError as error:
+                raise WorkdirRuntimeError(str(error)) from error
 
     def _end_guard(self) -> None:
         """The sandbox has ended: what it has made since its last call is put away as well."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from leeward._native.beneath import open_beneath
 from leeward.client.file_calls import MOST_LISTED, MOST_READ
 from leeward.client.workdir_errors import PathTraversal, WorkdirIoError
+from leeward.errors import reason_of
 from leeward.spec.folders import within
 
 # Imported in functions: what not every start needs; 1 ms of processor time for all of it.
@@ -192,4 +193,4 @@ class WorkdirFiles:
 def io_error(error: OSError, name: str) -> WorkdirIoError:
     if isinstance(error, WorkdirIoError):
         return error
-    return WorkdirIoError(error.errno or errno.EIO, (error.strerror or str(error)).lower(), name)
+    return WorkdirIoError(error.errno or errno.EIO, reason_of(error), name)

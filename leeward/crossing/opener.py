@@ -34,7 +34,7 @@ from leeward._native import privileges
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Table, returns
-from leeward.errors import BadRequest, LeewardError
+from leeward.errors import BadRequest, LeewardError, reason_of
 from leeward.spec import folders, own_sockets
 from leeward.spec.folders import Folder
 from leeward.spec.own_sockets import OwnPlace
@@ -236,7 +236,7 @@ def _found(folder: Folder, about: os.stat_result, what: str) -> int:
     try:
         at = os.open(folder.path, _LOOK)
     except OSError as error:
-        raise BadRequest(f"{what}: {folder.path!r:.80}: {(error.strerror or '').lower()}") from None
+        raise BadRequest(f"{what}: {folder.path!r:.80}: {reason_of(error)}") from None
     found = os.fstat(at)
     if (found.st_dev, found.st_ino) != (about.st_dev, about.st_ino):
         os.close(at)

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence, Set
 from leeward._native.beneath import open_beneath
 from leeward.crossing import layers, walk
 from leeward.crossing.walk import opened
-from leeward.errors import LeewardError
+from leeward.errors import LeewardError, reason_of
 
 #: Entries of one copy.
 MOST_ENTRIES = walk.MOST_ROWS
@@ -289,7 +289,7 @@ def _check_there(upper: int, path: bytes) -> None:
             os.stat(name, dir_fd=fd, follow_symlinks=False)
     except OSError as error:
         raise LeewardError(f"{os.fsdecode(path)!r:.120} has gone with a folder that held it: discard that"
-                           f" ({(error.strerror or '').lower()})") from None
+                           f" ({reason_of(error)})") from None
 
 
 def _cover(scratch: int, number: Number, target: str) -> None:

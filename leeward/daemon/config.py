@@ -1,8 +1,8 @@
 """
-The daemon's configuration: its values with their defaults, its egress policies, and what a running daemon can change.
+The daemon's configuration: what follows from its values, its egress policies, and what a running daemon can change.
 
-Runs in: the daemon, and `leeward run`. `config_keys` describes and checks each value, `config_sources` reads and writes
-files.
+Runs in: the daemon, and `leeward run`. `config_keys` has each value with its default and its check; `config_sources` reads
+and writes files.
 """
 
 from __future__ import annotations
@@ -10,98 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from leeward.base.dataclass import dataclass, field, replace
+from leeward.base.dataclass import replace
 from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, MOST_SEATS, PROFILES, TABLES, group_number
-from leeward.daemon.pool.quotas import Quota, Quotas
+from leeward.daemon.config_keys import Config as Config
+from leeward.daemon.config_keys import Environment as Environment
+from leeward.daemon.pool.quotas import Quotas
 from leeward.errors import BadRequest
 from leeward.isolation.egress_route import MOST_PORTS, ports_beside
-from leeward.spec.limits import CEILINGS, MIB, Limits
-from leeward.spec.profiles import END, Profile
+from leeward.spec.limits import MIB
 from leeward.wire.egress_control import MAX_MESSAGE, Leased, encode
-
-#: The default quota of guests: members of the group can't take all the connections.
-GUEST = Quota(connections=256)
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """An interpreter and packages that requests can name. `config_keys.ENVIRONMENT_KEYS` describes each field."""
-
-    path: str = ""
-    preload: tuple[str, ...] = ()
-    min: int = 1
-    max: int = 4
-    warm: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """The daemon's configuration. `config_keys.KEYS` describes each field."""
-
-    socket: str = ""
-    pool_size: int = 4
-    max_jobs: int = -1
-    spares: int = 1
-    reuse: str = "off"
-    recycle_after: int = 100
-    layout_jobs: int = 10_000
-    layout_time: float = 600.0
-    fresh_layout: bool = False
-    queue_size: int = 64
-    queue_delay: float = 0.1
-    queue_timeout: float = 30.0
-    max_connections: int = 1024
-    idle_timeout: float = 600.0
-    idle_exit: int = 0
-    connection_requests: int = 256
-    max_collected: int = 1000
-    max_sessions: int = -1
-    connection_sessions: int = 16
-    session_idle: float = 600.0
-    session_grace: float = 2.0
-    session_lifetime: float = 3600.0
-    sandbox_idle: float = 600.0
-    sandbox_lifetime: float = 3600.0
-    idle: str = END
-    folder_reserve: int = 0
-    snapshot_memory: int = 2 << 30
-    snapshot_idle: float = 3600.0
-    allow_degraded: tuple[str, ...] = ()
-    python_env: str = ""
-    preload: tuple[str, ...] = ()
-    loopback: bool = False
-    terminal: bool = False
-    pinned: bool = False
-    show_secrets: bool = True
-    allow_network: bool = False
-    pool_idle: float = 300.0
-    pool_workers: int = 64
-    environments_folder: str = ""
-    environments_size: int = 20 << 30
-    environments_egress: str = ""
-    environments_index: str = ""
-    sleep_folder: str = ""
-    sleep_size: int = 20 << 30
-    images_folder: str = ""
-    images_size: int = 20 << 30
-    images_shared: bool = False
-    log_level: str = "info"
-    log_json: bool = False
-    log_jobs: bool = False
-    security_log: str = ""
-    metrics: str = ""
-    group: str = ""
-    io: str = "auto"
-    fast_path: bool = True
-    rehearse: bool = True
-    results: str = "auto"
-    limits: Limits = field(default_factory=Limits)
-    ceilings: Limits = CEILINGS
-    quota: Quota = GUEST
-    users: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    environments: Mapping[str, Environment] = field(default_factory=dict)
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
-    egress: Mapping[str, Any] = field(default_factory=dict)
 
 
 def group_id(config: Config) -> int | None:

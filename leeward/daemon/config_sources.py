@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
 from leeward.daemon import config_keys as known
 from leeward.daemon.config import (
@@ -30,13 +28,13 @@ from leeward.daemon.config import (
     quotas,
     with_network,
 )
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, reason_of
 from leeward.spec.folders import within
 from leeward.spec.limits import OF_SANDBOXES, limit_text
 from leeward.spec.paths import MAX_FILE, SOCKET_VARIABLE, SYSTEM_FILE, USER_FILE, default_socket
 from leeward.spec.pool_key import DEFAULT_PROFILE, is_name
 from leeward.spec.profiles import OURS, SHELL, Profile
-from leeward.spec.writers import distrust
+from leeward.spec.writers import trusted_content
 
 
 def load(
@@ -118,28 +116,17 @@ def _is_own(folder: str, uid: int) -> bool:
 def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
     """Return the values in one file; None if it doesn't exist and isn't *needed*."""
     try:
-        # O_NONBLOCK, because the open of a FIFO would wait for a writer.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        content = trusted_content(path, MAX_FILE, uid, os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError) as error:
         if needed:
-            raise _refuse(path, (error.strerror or "").lower()) from None
+            raise _refuse(path, reason_of(error)) from None
         return None
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _refuse(path, "is a symbolic link; name the file itself") from None
-        raise _refuse(path, (error.strerror or "").lower()) from None
-    with OwnedFd(fd):
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode):
-            raise _refuse(path, "is no regular file")
-        why, help_ = distrust(path, fd, about, uid)
-        if why:
-            raise _refuse(path, f"{why}; {help_}")
-        content = b""
-        while len(content) <= MAX_FILE and (chunk := os.read(fd, MAX_FILE)):
-            content += chunk
-    if len(content) > MAX_FILE:
-        raise _refuse(path, f"is larger than {MAX_FILE} bytes")
+        raise _refuse(path, reason_of(error)) from None
+    except BadRequest as error:
+        raise _refuse(path, str(error)) from None
     import tomllib  # takes 18 ms, which `leeward run` without a file saves
 
     try:

@@ -47,7 +47,7 @@ from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics, Now
 from leeward.daemon.telling.observer import Observer
 from leeward.daemon.worker.worker import Worker
-from leeward.errors import SHORT, BadRequest, LeewardError
+from leeward.errors import SHORT, BadRequest, LeewardError, reason_of
 from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.entry import Driver
 from leeward.spec.paths import default_socket
@@ -231,7 +231,7 @@ class Daemon:
             try:
                 listener = sock = bind(place)
             except OSError as error:
-                raise BadRequest(f"metrics {place}: {(error.strerror or str(error)).lower()}") from None
+                raise BadRequest(f"metrics {place}: {reason_of(error)}") from None
         exporter = Exporter(self._reactor, sock, lambda done: self._count(self._engine.workers, {}, done), self._ailing)
         log.info("metrics", place=place, address=str(sock.getsockname()))
 

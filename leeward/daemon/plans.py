@@ -14,9 +14,8 @@ import os
 import sys
 from collections.abc import Callable
 
-from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
-from leeward.base.whole_files import followed
+from leeward.base.whole_files import followed, read_whole
 from leeward.daemon.config import Config, Environment, quotas
 from leeward.daemon.held_locks import HeldLocks
 from leeward.daemon.pool.begin import Settings, WarmCode, is_routed
@@ -225,6 +224,8 @@ class Stored:
             if written is None:
                 raise BadRequest("what it stands for was removed; `leeward env create` makes it again")
             return named, self._python(named, stored.read_manifest(written))
+        except BlockingIOError:
+            raise PoolFailed(f"environment {name!r}: it is just being removed") from None
         except (BadRequest, OSError) as error:
             raise PoolFailed(f"environment {name!r}: {error}") from None
 
@@ -255,9 +256,4 @@ class Stored:
 
     @staticmethod
     def _read(path: str) -> bytes | None:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        with OwnedFd(fd):
-            return os.read(fd, stored.MOST_WRITTEN + 1)
+        return read_whole(path, stored.MOST_WRITTEN + 1)

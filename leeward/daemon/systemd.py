@@ -18,7 +18,7 @@ import socket
 import time
 from collections.abc import MutableMapping
 
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, reason_of
 
 #: The first descriptor that is passed; sd_listen_fds(3).
 FIRST_FD = 3
@@ -83,7 +83,7 @@ class Manager:
             os.set_inheritable(FIRST_FD, False)
             sock = socket.socket(fileno=FIRST_FD)
         except OSError as error:
-            why = (error.strerror or "").lower()
+            why = reason_of(error)
             raise BadRequest(f"descriptor {FIRST_FD}, which LISTEN_FDS passes: {why}") from None
         kind = sock.family, sock.type & 0xF, sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         if kind != (socket.AF_UNIX, socket.SOCK_STREAM, 1):

@@ -407,7 +407,7 @@ class Fetching:
         try:
             answer = failure("rate", f"{TEXTS['rate']}: {full}", sent=False) if full else await self._answer(message, fds)
         except asyncio.CancelledError:
-            tell(FetchAnswer(message.number, failure("http", f"{TEXTS['http']}: the sandbox is over")))
+            tell(FetchAnswer(message.number, failure("http", f"{TEXTS['http']}: its sandbox is over, or has another policy")))
             raise
         except Exception as error:
             tell(FetchAnswer(message.number, failure("http", f"{TEXTS['http']}: a bug of the broker's: "

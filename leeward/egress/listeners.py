@@ -55,11 +55,13 @@ class LeasedListeners:
             _prepare(end)
 
     def lease(self, tenancy: Tenancy) -> None:
-        """Lease the listeners to *tenancy*: the next lease, or the present one under another policy, sent before its code."""
+        """Lease the listeners to *tenancy*: the next lease, or the present one under another policy."""
         former, self._tenancy = self._tenancy, tenancy
         if former is not None:
             self._end(former)
-            if former.lease != tenancy.lease:
+            if former.lease == tenancy.lease:
+                tenancy.succeed(former)
+            else:
                 self._drop()
         for end in self._names:
             self._loop.add_reader(end, self._asked, end)

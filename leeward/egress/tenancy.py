@@ -85,6 +85,11 @@ class Tenancy:
         self._numbers = 0
         self._tasks: dict[asyncio.Task[None], Pipe | None] = {}
 
+    def succeed(self, former: Tenancy) -> None:
+        """Go on with the names and the counts of *former*, the same lease under another policy, whose connections end."""
+        self.names, self._started, self._refused = former.names, former._started, former._refused
+        self._numbers, self._left_out = former._numbers, former._left_out
+
     # --- decisions and limits -------------------------------------------------
 
     def reachable(self, name: str) -> bool:

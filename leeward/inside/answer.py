@@ -31,7 +31,7 @@ def reply(end: program.End, wanted: workspace_files.Wanted, showing: Showing | N
     results, value, more = ([], None, []) if showing is None else showing.end()
     if end is program.IN_ORDER and not (brought or left_out or full or more or results or value is not None):
         return [wire.NOTHING_FRAME]
-    return wire.reply_pieces(end.exit_code, end.error, "files" if full else end.limit, brought,
+    return wire.reply_pieces(end.exit_code, end.error, end.limit or ("files" if full else None), brought,
                              _bounded(left_out + more) if more else left_out, results, value)
 
 
@@ -76,10 +76,7 @@ def _late(job: int, reply_fd: int, wanted: workspace_files.Wanted, channel: func
         os.kill(os.getpid(), number)
         return
     punctual()
-    try:
-        program.flush()
-    except BaseException:  # for instance, the main thread is writing
-        pass
+    program.flush()
     try:
         if channel is None or channel.close(function_stubs.LATE_S):  # otherwise a call is partly written
             write(reply_fd, reply(program.End(_EXIT_LATE), wanted))

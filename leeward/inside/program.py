@@ -14,10 +14,13 @@ import threading
 import traceback
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from leeward.base.dataclass import dataclass
 from leeward.inside import awaiting, tracebacks, workspace_files
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 #: The file name in tracebacks for code without a name.
 NAME = "<string>"
@@ -29,6 +32,7 @@ Runs = Callable[[bytes, str, dict[str, Any]], object]
 ours: list[dict[str, Any]] = [globals()]
 
 _KILLED_BY_INTERRUPT = 130  # 128 + SIGINT, as in a shell
+_LOST_OUTPUT = 120  # as the interpreter's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,8 @@ def _end_of(run: Callable[[], None]) -> End:
     except SystemExit as leaving:
         return End(_exit_code(leaving))
     except BaseException as error:  # a job may raise anything
-        return raised(error)
+        left = error
+    return raised(left)  # here, since what a hook raises has another context there
 
 
 def _execute(source: bytes, name: str, main: types.ModuleType, runs: Runs | None = None) -> None:
@@ -194,43 +199,62 @@ def _lay_main(main: types.ModuleType, source: bytes | str, name: str) -> None:
 
 
 def _exit_code(leaving: SystemExit) -> int:
-    code = leaving.code
+    code = _tried(leaving, lambda: leaving.code)
     if code is None:
         return 0
     if isinstance(code, int):
+        code = int.__int__(code)  # of a class of the job's own, say
         return code & 0xFF if -1 << 63 <= code < 1 << 63 else 255  # as the interpreter where it doesn't fit
-    print(code, file=sys.stderr)
+    _tried(None, _say, code)
     return 1
 
 
-def raised(error: BaseException) -> End:
-    """Print the traceback as the interpreter would, without leeward's frames."""
-    error.__traceback__ = tracebacks.own_frames(error.__traceback__, ours, Interrupts.__call__.__code__)
-    if isinstance(error, SyntaxError):
-        tracebacks.add_line(error)
-    shown = tracebacks.text_of(error)
+def _tried(default: T, ask: Callable[..., U], *args: object) -> T | U:
+    """What *ask* returns, which uses what is the job's own, and may raise anything."""
     try:
-        if sys.excepthook is sys.__excepthook__:
-            sys.stderr.write(shown)
+        return ask(*args)
+    except BaseException:
+        return default
+
+
+def _say(last: object) -> None:
+    if (file := getattr(sys, "stderr", None)) is None:
+        os.write(2, f"{last}\n".encode("utf-8", "backslashreplace"))
+    else:
+        print(last, file=file)
+
+
+def raised(error: BaseException) -> End:
+    """Print the traceback as the interpreter would, without leeward's frames, whatever the job has made of its class."""
+    kind, code = type(error), _KILLED_BY_INTERRUPT if issubclass(type(error), KeyboardInterrupt) else 1
+    shown = _tried("", _own_text, error)
+    hook: Any = getattr(sys, "excepthook", None)
+    try:
+        if hook is sys.__excepthook__:
+            _tried(None, lambda: sys.stderr.write(shown))
         else:
-            sys.excepthook(type(error), error, error.__traceback__)
-    except BaseException:  # a hook or a stderr of the job has raised it: nothing more can be printed
-        shown += "(and sys.excepthook failed)\n"
-    code = _KILLED_BY_INTERRUPT if isinstance(error, KeyboardInterrupt) else 1
-    return End(code, (type(error).__qualname__, _text(error), shown), _limit_behind(error))
+            hook(kind, error, error.__traceback__)
+    except SystemExit as leaving:
+        code = _exit_code(leaving)
+    except BaseException as another:
+        said = _tried("", _own_text, another)
+        _tried(None, _say, f"Error in sys.excepthook:\n{said}\nOriginal exception was:\n{shown}"[:-1])
+    return End(code, (_tried("Exception", lambda: str.__str__(kind.__qualname__)),
+                      _tried("(no text: its __str__ failed)", lambda: str.__str__(str(error))), shown),
+               _tried(None, _limit_behind, error))
+
+
+def _own_text(error: BaseException) -> str:
+    error.__traceback__ = tracebacks.own_frames(error.__traceback__, ours, Interrupts.__call__.__code__)
+    _tried(None, tracebacks.add_line, error)
+    return tracebacks.text_of(error)
 
 
 def unprepared(error: OSError) -> End:
     """The end of a job whose files or standard input could not be written."""
-    sys.stderr.write(f"{type(error).__name__}: {error}\n")
-    return End(1, (type(error).__qualname__, str(error), ""), _limit_behind(error))
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:  # raised by a job's own __str__
-        return "(no text: its __str__ failed)"
+    name = type(error).__name__
+    _tried(None, _say, f"{name}: {error}")
+    return End(1, (name, str(error), ""), _limit_behind(error))
 
 
 def _limit_behind(error: BaseException) -> str | None:
@@ -241,15 +265,22 @@ def _limit_behind(error: BaseException) -> str | None:
         return "files"
     if isinstance(error, OSError) and error.errno == errno.EMFILE:
         return "descriptors"
-    if isinstance(error, OSError) and error.errno == errno.EAGAIN and not isinstance(error, ConnectionError):
+    if isinstance(error, OSError) and error.errno == errno.EAGAIN and _makes_processes(error.__traceback__):
         return "processes"
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         return "processes"
     return None
 
 
+def _makes_processes(tb: types.TracebackType | None) -> bool:
+    """Whether the code that has raised an error names a call that makes a process: most others that fail so don't block."""
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    return tb is not None and any("fork" in name or "spawn" in name for name in tb.tb_frame.f_code.co_names)
+
+
 def wind_up(end: End) -> End:
-    """Do what the interpreter does at its end: join threads, run atexit functions, flush."""
+    """Do what the interpreter does at its end: join threads, run atexit functions, flush. KeyboardInterrupt meanwhile."""
     if _anyone_waits():
         try:
             threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that aren't daemons
@@ -258,8 +289,20 @@ def wind_up(end: End) -> End:
             end = End(_exit_code(leaving), end.error, end.limit)
         except BaseException:  # printed without a change of the exit code, as by the interpreter
             traceback.print_exc()
-    flush()
-    return end
+    lost = flush()
+    for error in lost.values():
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+    if "stdout" in lost:
+        _tried(None, _tell_lost, lost["stdout"])
+    return End(_LOST_OUTPUT, end.error, end.limit) if lost else end
+
+
+def _tell_lost(error: BaseException) -> None:
+    """Say that standard output is lost, as the interpreter does."""
+    what = "on flushing sys.stdout:" if sys.version_info >= (3, 13) else f"in: {sys.stdout!r}"
+    error.__traceback__ = tracebacks.own_frames(error.__traceback__, ours, Interrupts.__call__.__code__)
+    _say(f"Exception ignored {what}\n{''.join(traceback.format_exception(error))[:-1]}")
 
 
 def _anyone_waits() -> bool:
@@ -269,12 +312,17 @@ def _anyone_waits() -> bool:
     return threads > 1 or atexit._ncallbacks() > 0 or bool(threading._threading_atexits)  # type: ignore[attr-defined]
 
 
-def flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
+def flush() -> dict[str, BaseException]:
+    """Flush both streams, which may be the job's own. Returns why what was written is lost, by stream."""
+    lost = {}
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name, None)
         try:
-            stream.flush()
-        except (AttributeError, OSError, ValueError):
-            continue  # closed or replaced by the job
+            if stream is not None and not getattr(stream, "closed", False):
+                stream.flush()
+        except BaseException as error:
+            lost[name] = error
+    return lost
 
 
 def rehearse(source: bytes, main: types.ModuleType) -> End:

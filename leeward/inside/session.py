@@ -255,10 +255,7 @@ def _run(body: bytes, name: str, main: types.ModuleType,
         end = program.raised(error)
     else:
         end = program.run_next(code, name, main, interrupts, None if shown is None else shown.run)
-    try:
-        program.flush()
-    except BaseException:  # from such a handler, or from a stream of the job's own
-        traceback.print_exc()
+    program.flush()
     if channel is not None:
         _take_away(channel, main)
     return end, wanted, shown

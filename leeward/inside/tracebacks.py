@@ -65,14 +65,21 @@ class Sources:
             linecache.cache.pop(oldest, None)
 
 
-def add_line(error: SyntaxError) -> None:
-    """Add the line to *error*: the passes after the parser look for it in a file alone."""
-    if error.text is None and error.filename and error.lineno:
+def add_line(error: BaseException) -> None:
+    """Add the line of a job's code to a syntax error: the passes after the parser look for it in a file alone."""
+    if isinstance(error, SyntaxError) and error.text is None and error.lineno and error.filename in linecache.cache:
         error.text = linecache.getline(error.filename, error.lineno) or None
 
 
 def text_of(error: BaseException) -> str:
     """The traceback of *error* as the interpreter prints it."""
+    try:
+        return _text_of(error)
+    except Exception:  # the job has broken `traceback`, or made an error that it can't show
+        return _said_in_c(error)
+
+
+def _text_of(error: BaseException) -> str:
     is_alone = error.__context__ is None and error.__cause__ is None
     if isinstance(error, SyntaxError) and is_alone and error.__traceback__ is None and not _PRINTS_HERE:
         said, notes = _said_in_c(error), "".join(f"{note}\n" for note in getattr(error, "__notes__", ()))

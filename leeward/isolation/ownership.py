@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, reason_of
 from leeward.spec.writers import cure, others_write
 
 #: The number of symbolic links that the kernel follows; path_resolution(7).
@@ -35,7 +35,7 @@ def check(path: str, what: str) -> None:
             target = os.readlink(name) if os.path.islink(name) else None
             about = os.lstat(name)
         except OSError as error:
-            raise BadRequest(f"{what} {path!r}: {name!r}: {(error.strerror or '').lower()}") from None
+            raise BadRequest(f"{what} {path!r}: {name!r}: {reason_of(error)}") from None
         if target is None:
             at = name
             continue

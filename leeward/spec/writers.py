@@ -16,6 +16,7 @@ import errno
 import os
 import stat
 
+from leeward.base.closing import OwnedFd
 from leeward.errors import BadRequest
 
 _ACCESS_LIST = "system.posix_acl_access"
@@ -85,17 +86,21 @@ def _has_list(place: int | str) -> bool:
     return True
 
 
-def trusted_content(path: str, most: int) -> bytes:
-    """The content of a configuration file; BadRequest if others can write it, or it has more than *most* bytes; OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb") as file:
+def trusted_content(path: str, most: int, uid: int, flags: int = 0) -> bytes:
+    """
+    The content of a configuration file, which is opened with *flags* too. OSError; BadRequest says, as what follows
+    *path*, that others than root and *uid* can write it, or that it has more than *most* bytes.
+    """
+    # O_NONBLOCK, because the open of a FIFO would wait for a writer.
+    with OwnedFd(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)) as fd:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode):
-            raise BadRequest("it is no regular file")
-        why, help_ = distrust(path, fd, about, os.geteuid())
+            raise BadRequest("is no regular file")
+        why, help_ = distrust(path, fd, about, uid)
         if why:
             raise BadRequest(f"{why}; {help_}")
-        content = file.read(most + 1)
+        with open(fd, "rb", closefd=False) as file:
+            content = file.read(most + 1)
     if len(content) > most:
-        raise BadRequest(f"it is larger than {most} bytes")
+        raise BadRequest(f"is larger than {most} bytes")
     return content

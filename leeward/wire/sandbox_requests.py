@@ -118,12 +118,20 @@ class SandboxInfo(SandboxRequest):
 
 @operation("sandbox_extend", answers=_INFO)
 class SandboxExtend(SandboxRequest):
-    """Change when *sandbox* ends. *idle* as in `sandbox_open`; *lifetime* counts from now. 0: no change."""
+    """
+    Change when *sandbox* ends, its metadata, or its policies. *idle* as in `sandbox_open`; *lifetime* counts from now. What
+    is left out or empty stays as it is. One that sleeps keeps its metadata and policies.
+    """
 
     idle: float = field(ours.idle, "as for `sandbox_open`", default=0.0, shown="as it is")
     lifetime: float = field(ours.lifetime, "seconds from now on, at most `sandbox_lifetime`",
                             default=0.0, shown="as it is")
     detach: bool = field(fields.flag, "the sandbox isn't held by a connection any more", default=False)
+    metadata: Mapping[str, str] = field(ours.metadata, "all of it, as for `sandbox_open`", default_factory=dict,
+                                        shown="as it is")
+    policy: Mapping[str, Any] = field(
+        fetches.policy, "as for `sandbox_open`, in place of the one before, and of `fetch_policy`: connections that are "
+        "open, and fetches, end", default_factory=dict, shown="as it is")
 
 
 @operation("sandbox_pause", answers={}, admits="job")

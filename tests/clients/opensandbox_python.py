@@ -12,7 +12,7 @@ from opensandbox.exceptions import SandboxApiException
 from opensandbox.models.execd import RunCommandOpts
 from opensandbox.models.execd_sync import ExecutionHandlersSync
 from opensandbox.models.filesystem import ContentReplaceEntry, MoveEntry, SearchEntry, SetPermissionEntry, WriteEntry
-from opensandbox.models.sandboxes import SandboxFilter
+from opensandbox.models.sandboxes import NetworkRule, SandboxFilter
 
 IMAGE = "opensandbox/code-interpreter:v1.0.2"
 PLACE = {"domain": os.environ["PLACE"], "api_key": os.environ["KEY"]}
@@ -121,7 +121,9 @@ def control():
     refused(401, SandboxSync.create, IMAGE, connection_config=ConnectionConfigSync(domain=PLACE["domain"], api_key="none"))
     refused(400, SandboxSync.create, "python:3.12", connection_config=config)
     refused(501, SandboxSync.create, IMAGE, entrypoint=["sh"], connection_config=config)
-    refused(501, box.get_egress_policy)
+    assert ("deny", []) == (box.get_egress_policy().default_action, box.get_egress_policy().egress)  # its token has none
+    refused(400, box.patch_egress_rules, [NetworkRule(action="allow", target="a.example")])
+    assert {"a": "2"} == manager.patch_sandbox_metadata(box.id, {"a": "2", "x": None}).metadata
     box.kill()
     refused(404, box.get_info)
 

@@ -18,14 +18,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kit import runs
+from kit.egress_names import HERE, OF_OTHERS
+from kit.far_network import certificate
 from kit.live_daemon import LiveDaemon
 from kit.served import Served
 
@@ -46,7 +53,7 @@ _OF_E2B = {
     "a sandbox where a program runs isn't paused": r"auto_resume_wakes|long running process|with http server",
     "metadata of files, and what events say of them, aren't offered":
         r"files/(test_)?metadata|xattr|entry.info|network.mounts",
-    "changes of the network, rules by address and its proxy aren't offered":
+    "rules by address and for requests, and its proxy, aren't offered, and no host of the Internet is there":
         r"update.?network|network|egress.?proxy|egress rules|allow_|allow |den(y|ies)|firewall|transform|mask.?request.?host|"
         r"injected header",
     "no Internet is given by default": r"internet.access",
@@ -60,12 +67,19 @@ _OF_E2B = {
 }
 #: Those of OpenSandbox's.
 _OF_OPENSANDBOX = {
-    "volumes aren't offered": r"volume",
-    "changes of the network aren't offered, and no Internet is given by default": r"network_policy",
+    "calls of a sandbox don't prolong its life": r"network_policy_get_and_patch_with_server_proxy",
     "a sandbox has one user, and files no other owner": r"basic_filesystem_operations",
     "a sandbox without a timeout has its tenant's longest": r"manual_cleanup",
-    "changes of metadata aren't offered": r"metadata_filter",
 }
+#: The volumes that its tests expect, with the text of the files `marker.txt` there; a policy with the names that they reach.
+VOLUMES = {"host": {"": "opensandbox-e2e-marker"},
+           "opensandbox-e2e-pvc-test": {"": "pvc-marker-data", "datasets/train": "pvc-subpath-marker"}}
+POLICY = """
+[egress.others]
+allow = ["*"]
+addresses = ["127.0.0.1/32"]
+authorities = {authorities!r}
+"""
 #: Why tests fail, by what their names or files have; what is run, from its folder; and the package whose client it is.
 ABSENT = {"python": _OF_E2B, "node": _OF_E2B, "opensandbox": _OF_OPENSANDBOX}
 _PYTEST = ("-m", "pytest", "-q", "--timeout", "180", "-p", "no:cacheprovider", "--tb=short", "-rf")
@@ -82,7 +96,7 @@ def run(kind: str, folder: str, served: Served, python: str) -> tuple[set[str], 
     """Run them; returns those that fail, how many pass, and the version of the client."""
     env = {**os.environ, "E2B_API_URL": served.url, "E2B_SANDBOX_URL": served.url, "E2B_API_KEY": served.token,
            "OPENSANDBOX_TEST_DOMAIN": served.url.removeprefix("http://"), "OPENSANDBOX_TEST_API_KEY": served.token,
-           "PYTHONPATH": ".", "NO_COLOR": "1"}
+           "OPENSANDBOX_TEST_HOST_VOLUME_DIR": str(served.tokens.parents[1] / "host"), "PYTHONPATH": ".", "NO_COLOR": "1"}
     program = "npx" if "node" == kind else python
     done = subprocess.run([program, *COMMANDS[kind]], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, check=False)
@@ -97,14 +111,46 @@ def run(kind: str, folder: str, served: Served, python: str) -> tuple[set[str], 
     return failed, passed, version
 
 
+class Head(BaseHTTPRequestHandler):
+    """Answers to `curl -I`."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(204)
+        self.end_headers()
+
+
+@contextmanager
+def others(work: Path) -> Iterator[str]:
+    """What the tests of OpenSandbox's expect of their host: volumes, and hosts on the Internet. Gives the daemon's policy."""
+    for name, texts in VOLUMES.items():
+        for below, text in texts.items():
+            (work / name / below).mkdir(parents=True, exist_ok=True)
+            (work / name / below / "marker.txt").write_text(f"{text}\n")
+    certificate(work, *(f"DNS:{name}" for name in OF_OTHERS))
+    trust = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trust.load_cert_chain(work / "cert.pem", work / "key.pem")
+    with ThreadingHTTPServer((HERE, 443), Head) as server:
+        server.socket = trust.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield POLICY.format(authorities=str(work / "ca.pem"))
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def main(kind: str, folder: str, python: str = "python3") -> int:
-    with tempfile.TemporaryDirectory(prefix="leeward-sdk-") as work:
-        config = Path(work, "config.toml")
-        config.write_text(CONFIG)
+    with tempfile.TemporaryDirectory(prefix="leeward-sdk-") as text, ExitStack() as held:
+        work = Path(text)
+        config, options = work / "config.toml", ["--quota", "rate=5000", "--quota", "sandboxes=64"]
         face, profile = ("opensandbox", "workdir") if "opensandbox" == kind else ("e2b", "e2b")
-        with (LiveDaemon(Path(work), "--config", str(config)) as daemon,
-              Served(daemon.socket, Path(work), face, "ports", "--profile", profile) as served):
-            served.token = served.new_token("sdk", "--quota", "rate=5000", "--quota", "sandboxes=64")
+        config.write_text(CONFIG + (held.enter_context(others(work)) if "opensandbox" == kind else ""))
+        if "opensandbox" == kind:
+            options += ["--egress", "others", *(word for name in VOLUMES for word in ("--volume", f"{name}={work / name}"))]
+        with (LiveDaemon(work, "--config", str(config), build={"kit.resolving": {}}) as daemon,
+              Served(daemon.socket, work, face, "ports", "--profile", profile) as served):
+            served.token = served.new_token("sdk", *options)
             failed, passed, version = run(kind, folder, served, python)
     of = passed + len(failed)
     for why, pattern in ABSENT[kind].items():

@@ -269,7 +269,9 @@ def test_c432_cannot_write_a_setting_that_the_host_has_replaced(project: Path, d
     outside(project, "sh", "-c", before)
     waits = ["-c", f"(until [ -e go ]; do sleep 0.02; done; {attack}; : >done) >/dev/null 2>&1 & :"]
     with leeward.WorkdirSandbox(project, socket=daemon.socket, protect=True) as work:
-        assert work.exec("true").ok
+        outside(project, "sh", "-c", does)  # before there is a sandbox
+        work.write_file("notes", "")
+        assert work.exec("sh", ["-c", attack]).exit_code
         outside(project, "sh", "-c", does)
         assert work.exec("sh", ["-c", attack]).exit_code
         assert [] == work.put_away

@@ -56,6 +56,10 @@ async def test_the_end(executor: LeewardCodeExecutor) -> None:
     await ran(executor, ("python", "x = 42"))
     await executor.restart()
     assert "NameError" in (await ran(executor, ("python", "x"))).output
+    assert 3 == (await ran(executor, ("python", "import os; os._exit(3)"))).exit_code
+    lost = await ran(executor, ("python", "print(42)"))
+    assert (1, True) == (lost.exit_code, "all variables are lost" in lost.output), lost
+    assert CodeResult(0, "42") == await ran(executor, ("python", "print(42)"))
 
     await asyncio.to_thread(lambda: leeward.Sandbox.attach(leeward.Sandbox.list()[-1]["sandbox"]).close())
     with pytest.raises(leeward.SandboxOver):

@@ -15,4 +15,8 @@ class TestLeeward(SandboxIntegrationTests):
     @pytest.fixture(scope="class")
     def sandbox(self) -> Iterator[LeewardSandbox]:
         with leeward.Sandbox() as box:
-            yield LeewardSandbox(box)
+            backend = LeewardSandbox(box)
+            for wrong in ("echo a\0b", "echo \ud800"):
+                with pytest.raises(ValueError, match=r"NUL|surrogates"):  # which Deep Agents tells the model
+                    backend.execute(wrong)
+            yield backend

@@ -80,8 +80,9 @@ def test_files() -> None:
         await session.rm("deep", recursive=True)
         with pytest.raises(WorkspaceReadNotFoundError):
             await session.read(Path("deep/c.bin"))
-        with pytest.raises(WorkspaceArchiveReadError):
-            await session.read(Path("given"))
+        for wrong in ("given", "a\0"):
+            with pytest.raises(WorkspaceArchiveReadError):
+                await session.read(Path(wrong))
         with pytest.raises(WorkspaceArchiveWriteError):
             await session.write(Path("given"), io.BytesIO(b"x"))
         with pytest.raises(SandboxError):

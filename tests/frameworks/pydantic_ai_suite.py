@@ -25,7 +25,10 @@ class TestLeeward(WorkspaceBackendSuite):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[LeewardWorkspace]:
         async with leeward.AsyncSandbox() as box:
-            yield LeewardWorkspace(box)
+            made = LeewardWorkspace(box)
+            with pytest.raises(ValueError, match="NUL"):
+                await made.run(["echo", "a\0b"])
+            yield made
 
     @pytest.fixture
     def fresh_backend(self) -> Callable[[], LeewardWorkspace]:

@@ -74,7 +74,8 @@ async def test_commands_and_files(runtime: LeewardVerifiersRuntime) -> None:
     assert (3, "42 1 2\n/workspace\n", "err\n") == (done.exit_code, done.stdout, done.stderr)
     await runtime.write("deep/a", bytes(range(256)))
     assert bytes(range(256)) == await runtime.read("/workspace/deep/a")
-    for refused in (runtime.read("deep/a", 255), runtime.read("none"), runtime.write("/usr/a", b""), runtime.expose(1)):
+    for refused in (runtime.read("deep/a", 255), runtime.read("none"), runtime.write("/usr/a", b""), runtime.expose(1),
+                    runtime.read("a\0")):
         with pytest.raises(SandboxError):
             await refused
 

@@ -46,6 +46,8 @@ DIFFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
     "flags": (WAYS, "no .pyc files are written"),
     "atexit": (_LASTING, "the process lives on"),
     "nondaemon thread": (_LASTING, "the job doesn't wait for threads; they run on"),
+    "output is lost": (_LASTING, "the interpreter hasn't ended, and flushes again"),
+    "stream cannot be flushed": (_LASTING, "the interpreter hasn't ended"),
     "signal": (_LASTING, "an interrupt hits the running job alone"),
     "asyncio no loop": (("kernel",), "a kernel's code is in its loop"),
     "await outside": (("kernel",), "as in a notebook"),

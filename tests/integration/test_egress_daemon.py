@@ -18,7 +18,7 @@ import leeward
 from kit import egress
 from kit.box import PATIENCE_S
 from kit.egress import Servers
-from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
+from kit.live_daemon import PATIENCE, LiveDaemon, command, environment, first_line
 from leeward.errors import RequestRejected
 from leeward.wire.egress_control import PROXY
 
@@ -29,6 +29,16 @@ try:
         print(got.status, got.read().decode())
 except urllib.error.HTTPError as error:
     print(error.code, error.read().decode())
+except OSError as error:
+    print(error)
+"""
+
+HOLD = """
+import socket, sys
+made = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+print("made")
+try:
+    made.recv(1)
 except OSError as error:
     print(error)
 """
@@ -187,6 +197,36 @@ def test_a_client_narrows_its_policy(daemon: LiveDaemon, host: Servers) -> None:
                           ({"egress": "web", "policy": {"secrets": {"K": {"hosts": ["x.org"]}}}}, "no such secret")):
         with leeward.Sandbox(socket=daemon.socket, **options) as box, pytest.raises(RequestRejected, match=text):
             box.info()
+
+
+def test_a_policy_changes_while_the_sandbox_lives(daemon: LiveDaemon, host: Servers) -> None:
+    """Never beyond the operator's; what is open ends, and what was counted stays so."""
+    url, other = f"http://web.example.org:{host.http}/x", f"http://127.0.0.1:{host.http}/x"
+    short: dict[str, Any] = {"deny_private_ips": False, "max_requests_per_minute": 5}
+    with leeward.Sandbox(socket=daemon.socket, egress="web", policy={"allow": []}, metadata={"a": "1"}) as box:
+        assert "not known" in box.run(["python", "-c", GET, url]).stdout_text
+        box.extend(policy={"allowed_domains": ["*", "127.0.0.1"], **short}, metadata={"b": "2"})
+        assert {"b": "2"} == box.extend(lifetime=60)["metadata"]
+        assert "200 GET" in box.run(["python", "-c", GET, url]).stdout_text
+        assert "200 GET" in box.run(["python", "-c", GET, other]).stdout_text
+        assert "not known" in box.run(["python", "-c", GET, f"http://evil.example.org:{host.http}/"]).stdout_text
+        holds = box.start(["python", "-uc", HOLD, str(host.http)])
+        assert b"made\n" == first_line(holds)
+
+        box.extend(policy={"allowed_domains": ["web.example.org"], **short})
+        result = holds.wait(PATIENCE)
+        assert result is not None
+        assert "reset" in holds.result().stdout_text
+        assert "200 GET" in box.run(["python", "-c", GET, url]).stdout_text
+        assert "200" not in box.run(["python", "-c", GET, other]).stdout_text
+        box.extend(policy={"allowed_domains": ["web.example.org"], **short})
+        assert "200" not in box.run(["python", "-c", GET, url]).stdout_text  # five were made
+        box.extend(policy={})
+        assert "not known" in box.run(["python", "-c", GET, url]).stdout_text
+        with pytest.raises(RequestRejected, match="the operator's"):
+            box.extend(policy={"within": {}})
+    with leeward.Sandbox(socket=daemon.socket) as box, pytest.raises(RequestRejected, match="name it by egress"):
+        box.extend(policy={"allow": ["*"]})
 
 
 def test_a_job_behind_another_one_connects_at_once(host: Servers, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,10 +151,11 @@ def test_the_frameworks_own_tests_pass(socket: Path, tmp_path: Path, framework: 
     env = environment(socket, LEEWARD_TESTS_SOURCES=str(folder / "source"))
     env["PYTHONPATH"] += f"{os.pathsep}{entry_points.written(tmp_path / 'leeward')}"
 
-    done = subprocess.run(
-        [folder / "bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", tmp_path,
-         *options, suite],
-        env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_PATIENCE)
+    with tempfile.TemporaryDirectory(prefix="fw-") as env["PYTEST_DEBUG_TEMPROOT"]:  # else it tidies what others' tests left
+        done = subprocess.run(
+            [folder / "bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", tmp_path,
+             *options, suite],
+            env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_PATIENCE)
 
     last = done.stdout.strip().splitlines()[-1]
     found = {what: int(count) for count, what in re.findall(r"(\d+) (passed|failed|skipped|xfailed)", last)}

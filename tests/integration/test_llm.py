@@ -60,6 +60,9 @@ BOX: list[tuple[str, dict[str, str], str]] = [
     ("search", {"pattern": "^thr"}, "a/b.txt:2: three"),
     ("search", {"pattern": "nowhere"}, "[No matches]"),
     ("run_shell", {"command": "cat a/b.txt; pwd"}, "three\n/workspace"),
+    ("run_python", {"code": "import os; os._exit(3)"}, "[Exit code: 3]"),
+    ("run_python", {"code": "1 + 1"}, "Error: SessionOver"),
+    ("run_python", {"code": "1 + 1"}, "2"),
 ]
 
 

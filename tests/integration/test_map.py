@@ -214,7 +214,7 @@ def test_the_command_goes_on_where_it_was(daemon: LiveDaemon, tmp_path: Path) ->
     jobs.write_text("".join(json.dumps(row) + "\n" for row in rows[:10]))
     first = run(daemon.socket, "map", str(jobs), "--results", str(out))
     with open(out, "a", encoding="utf-8") as file:
-        file.write('{"half')
+        file.write('{"id": "half')
     jobs.write_text("".join(json.dumps(row) + "\n" for row in rows))
     second = run(daemon.socket, "map", str(jobs), "--results", str(out))
 

@@ -41,6 +41,26 @@ def test_processes(box: leeward.Sandbox) -> None:
     assert (None, "") == (after.limit, after.hint)
 
 
+@pytest.mark.parametrize(("code", "limit"), [
+    ("import os\nwhile True: os.fork() or __import__('time').sleep(60)", Limit.PROCESSES),
+    ("import subprocess as s\nwhile True: s.Popen(['sleep', '60'])", Limit.PROCESSES),
+    ("import os; r, w = os.pipe(); os.set_blocking(r, False); os.read(r, 1)", None),
+    ("import fcntl; a, b = open('a', 'w'), open('a', 'w'); fcntl.flock(a, 6); fcntl.flock(b, 6)", None)])
+def test_what_would_block_is_no_limit(daemon: LiveDaemon, box: leeward.Sandbox, code: str, limit: Limit | None) -> None:
+    """It has the error of a process that is refused."""
+    with daemon.client() as client, client.session(processes=12) as session:
+        for execute in (client.execute, session.execute, box.execute):
+            got = execute(code)
+            assert (Outcome.RAISED, "BlockingIOError", limit) == (got.outcome, got.error and got.error.type, got.limit)
+
+
+def test_a_full_disk_is_not_the_limit_that_ended_a_job(box: leeward.Sandbox) -> None:
+    fill = box.execute("f = open('full', 'wb', 0)\ntry:\n    while True: f.write(bytes(1 << 20))\nexcept OSError: pass")
+    got = box.execute("import os\nwhile True: os.dup(0)")
+
+    assert (Limit.FILES, Limit.DESCRIPTORS) == (fill.limit, got.limit)
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_the_disk(box: leeward.Sandbox, streamed: bool) -> None:
     line = "head -c 90000000 /dev/zero > large; echo went on"

@@ -26,12 +26,14 @@ pytestmark = pytest.mark.needs("extra-serve")
 
 CONFIGURATION = """\
 pool_size = 2
-pool_workers = 24
+pool_workers = 44
 [profiles.e2b]
 base = "workdir"
 home = "/home/user"
 terminal = true
 max = 20
+[egress.web]
+allow = ["*.example.org"]
 """
 
 
@@ -171,6 +173,53 @@ def test_a_line_that_outlives_its_session_leaves_none(served, its_box):
     events(served, run, f"rm /tmp/.opensandbox-{session}")
 
     assert 404 == opensandbox(served, "POST", run, {"command": "true"})[0]
+
+
+def test_a_sandbox_shows_volumes_and_its_network_and_metadata_change(served, tmp_path):
+    (tmp_path / "data" / "below").mkdir(parents=True)
+    token = served.new_token("volumes", "--volume", f"data={tmp_path}/data", "--egress", "web")
+
+    def ask(method, path, body=None):
+        return served.ask(method, path, body, "", Open_Sandbox_Api_Key=token)
+
+    def said(line):
+        with served.asked("POST", f"{inside}/command", {"command": line}, "", Open_Sandbox_Api_Key=token) as got:
+            return [json.loads(each[6:]).get("text") for each in got.read().split(b"\n\n") if b'"stdout"' in each]
+
+    def known():
+        return [name for name in "ab" if said(f"getent hosts {name}.example.org && echo")]
+
+    status, row = ask("POST", "/v1/sandboxes", {
+        "image": {"uri": "opensandbox/code-interpreter"}, "timeout": 100, "metadata": {"a": "1", "b": "2"},
+        "networkPolicy": {"egress": [{"action": "allow", "target": "a.example.org"}]},
+        "volumes": [{"name": "v", "pvc": {"claimName": "data"}, "subPath": "below", "mountPath": "/mnt/data"}]})
+    assert 202 == status, row
+    inside = f"/opensandbox/{row['id']}"
+    try:
+        assert ["x"] == said("echo x | tee /mnt/data/new")
+        assert "x\n" == (tmp_path / "data" / "below" / "new").read_text()
+
+        assert ["a"] == known()
+        policy = f"{inside}/egress/policy"
+        assert 200 == ask("PATCH", policy, [{"action": "deny", "target": "a.example.org"},
+                                            {"action": "allow", "target": "b.example.org"}])[0]
+        assert ["b"] == known()
+        assert 200 == ask("DELETE", policy, ["b.example.org", "none.example.org"])[0]
+        assert [] == known()
+        assert {"defaultAction": "deny", "egress": [{"action": "deny", "target": "a.example.org"}]} == ask(
+            "GET", policy)[1]["policy"]
+        assert 204 == served.ask("PUT", f"/sandboxes/{row['id']}/network", {"allowOut": ["a.example.org"]}, token)[0]
+        assert ["a"] == known()
+
+        path = f"/v1/sandboxes/{row['id']}"
+        assert {"b": "3", "c": "4"} == ask("PATCH", f"{path}/metadata", {"a": None, "b": "3", "c": "4"})[1]["metadata"]
+        assert {"b": "3", "c": "4"} == ask("GET", path)[1]["metadata"]
+        assert 400 == ask("PATCH", f"{path}/metadata", {"a": 1})[0]
+        assert 404 == opensandbox(served, "PATCH", f"{path}/metadata", {"a": "5"})[0]
+        assert 400 == ask("POST", f"{path}/pause")[0]
+        assert [400] == [each["error"]["code"] for each in served.ask("POST", f"/sandboxes/{row['id']}/fork", {}, token)[1]]
+    finally:
+        assert 204 == ask("DELETE", f"/v1/sandboxes/{row['id']}")[0]
 
 
 # --- tenants --------------------------------------------------------------------

@@ -18,6 +18,7 @@ from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
+from leeward.errors import RequestRejected
 
 pytestmark = pytest.mark.needs("x86-64")
 
@@ -36,6 +37,9 @@ def test_it_wakes_as_it_was(daemon: LiveDaemon) -> None:
             box.pause()
             told = box.info()
             assert (True, 0) == (told["asleep"], told["memory"])
+            assert box.extend(lifetime=100)["left"] > 50
+            with pytest.raises(RequestRejected, match="it is asleep"):
+                box.extend(metadata={"a": "b"})
             assert str(turn) == two.execute("next(c)").value
             assert "value" in str(one.execute("os.environ['NAME']").value)
             assert one.execute("log.write('d')\nlog.flush()").ok

@@ -113,10 +113,10 @@ def box() -> Iterator[Box]:
         yield made
 
 
-def again(box: Box, end: Callable[[Ticket], object]) -> tuple[Ticket, Result]:
+def again(box: Box, end: Callable[[Ticket], object], limits: Limits = Limits()) -> tuple[Ticket, Result]:  # noqa: B008
     """A job that is ended by *end* once it has begun, and its one result."""
     reports: list[Report] = []
-    ticket = box.engine.main.pool.submit(Job(code=b"import time; print('here', flush=True); time.sleep(0.5)"),
+    ticket = box.engine.main.pool.submit(Job(code=b"import time; print('here', flush=True); time.sleep(0.5)", limits=limits),
                                          reports.append, PATIENCE)
     box.reactor.run(lambda: ticket.execution is not None and ticket.execution.taken)
     end(ticket)
@@ -149,6 +149,21 @@ def test_what_somebody_has_seen_is_not_run_again(box: Box) -> None:
     assert (0, Outcome.INTERNAL, None) == (ticket.losses, result.outcome, result.limit)
     assert result.error is not None
     assert "HostMemory" == result.error.type
+
+
+@pytest.mark.parametrize(("wall", "told"), [(60.0, (Outcome.INTERNAL, None, "Starved")),
+                                            (None, (Outcome.TIMED_OUT, Limit.TIME, None))])
+def test_a_job_that_the_watchdog_has_ended_is_blamed_for_its_own_time_alone(
+        box: Box, wall: float | None, told: tuple[Outcome, Limit | None, str | None]) -> None:
+    """While the loop stands still nobody counts for how long it was starved."""
+    def end(ticket: Ticket) -> None:
+        assert ticket.execution is not None
+        ticket.execution.runner.ended_by_watchdog = Stop.TIME
+        signal.pidfd_send_signal(ticket.execution.runner.pidfd, signal.SIGKILL)
+
+    _, result = again(box, end, Limits(time=30.0, wall=wall))
+
+    assert told == (result.outcome, result.limit, result.error and result.error.type)
 
 
 def test_a_job_that_has_ended_by_itself_has_not_run_out_of_time(box: Box) -> None:

@@ -379,6 +379,33 @@ class B:
 a, b = A(), B()
 del a, b
 """,
+    "excepthook exits": b"""\
+import sys
+sys.excepthook = lambda *a: sys.exit(9)
+1 / 0
+""",
+    "excepthook fails": b"""\
+import sys
+sys.excepthook = lambda *a: {}['hook']
+1 / 0
+""",
+    "output is lost": b"""\
+import os
+print('x', end='')
+os.close(1)
+""",
+    "stream cannot be flushed": b"""\
+import sys
+class Stream:
+    def write(self, text): pass
+    def flush(self): {}['flush']
+sys.stdout = Stream()
+""",
+    "no standard error": b"""\
+import sys
+sys.stderr = None
+sys.exit('last words')
+""",
     "excepthook": b"""\
 import sys
 sys.excepthook = lambda *a: print('hook', a[0].__name__)

@@ -19,7 +19,8 @@ enum {
 	LW_EVENT_DATA,      /* fd, value: bytes at data until the next turn; 0 at the end of the stream; -errno */
 	LW_EVENT_ROOM,      /* fd: try again to send */
 	LW_EVENT_SENT,      /* fd, number: the stream's, value: bytes or -errno */
-	LW_EVENT_STARTED,   /* fd, id, number: the runner's, session, value: bytes that weren't written, data, size: the code, at: when */
+	LW_EVENT_STARTED,   /* fd, id, number: the runner's, session, value: bytes that weren't written, data, size: the code,
+			       at: when */
 	LW_EVENT_DONE,      /* fd, id, number, session, at: when it ended, cpu: seconds, peak: bytes */
 	LW_EVENT_HANDED,    /* number, value: bytes at data of its reply so far; or none */
 	LW_EVENT_REFUSED,   /* fd, value: requests of this stream that were refused */
@@ -45,7 +46,8 @@ struct lw_piece {
 	uint32_t size;
 };
 
-/* Bytes that never change, of four messages, the first two of them also as they are in a session: in front of each value, and at the end. */
+/* Bytes that never change, in front of each value and at the end, of four messages: the request, the job, the reply and the
+ * answer. The first two of them also as they are in a session: the turn, and its job. */
 struct lw_templates {
 	struct lw_piece request_id, request_code;
 	struct lw_piece job_code;

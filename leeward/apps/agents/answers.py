@@ -25,7 +25,7 @@ from leeward.apps.agents.settings_paths import state_home
 from leeward.apps.agents.state_files import MAX_STATE, own_folder, read_state, write_at_once
 from leeward.apps.agents.written import home_path, open_real, real_beside
 from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, LeewardError, quoted
+from leeward.errors import BadRequest, LeewardError, quoted, reason_of
 
 #: Bytes of an agent's file that are parsed, characters of a text, and texts of a list, at most.
 MOST_PARSED, _MOST_TEXT, _MOST_LIST = 2 << 20, 200, 100
@@ -149,7 +149,7 @@ def write_to_host(file: str, answers: Answers, project: str, written: Callable[[
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
-        raise BadRequest(f"{quoted(file)}: {(error.strerror or str(error)).lower()}") from None
+        raise BadRequest(f"{quoted(file)}: {reason_of(error)}") from None
     finally:
         os.close(folder)
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from leeward.apps.agents.errors import HookFailed
+from leeward.errors import reason_of
 
 #: Seconds that a hook's processes have to end after SIGTERM.
 _END_S = 2.0
@@ -39,7 +40,7 @@ def run_hook(line: str, folder: str, environ: Mapping[str, str], seconds: float)
                                    preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, before))
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        raise HookFailed(f"hook {line!a:.200}: {(error.strerror or str(error)).lower()}") from None
+        raise HookFailed(f"hook {line!a:.200}: {reason_of(error)}") from None
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         status = process.wait(seconds)

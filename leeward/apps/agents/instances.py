@@ -14,7 +14,6 @@ Source:    flock(2): a lock belongs to the open file, and ends with its last des
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import stat
@@ -26,6 +25,7 @@ from leeward.apps.agents.instance_names import is_instance_name
 from leeward.apps.agents.state_files import own_folder, read_state, write_at_once
 from leeward.base.closing import Closing, OwnedFd, on_failure
 from leeward.base.dataclass import dataclass, names
+from leeward.base.file_locks import MADE, locked
 from leeward.errors import BadRequest, Busy, LeewardError
 
 #: The values of `UndoStep.kind`.
@@ -192,20 +192,15 @@ class InstanceRegistry:
         """A descriptor that holds the lock; -1 if another process holds it, or there is no such instance."""
         path = os.path.join(self._folder, f"{name}.lock")
         # A JSON file without a lock file, whose lock was removed, gets a new one.
-        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_CREAT
-        if not make and not os.path.lexists(os.path.join(self._folder, f"{name}.json")):
-            flags &= ~os.O_CREAT
+        makes = make or os.path.lexists(os.path.join(self._folder, f"{name}.json"))
         try:
-            lock = os.open(path, flags, 0o600)
-        except OSError:
-            return -1
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(lock), os.stat(path, follow_symlinks=False)):
-                return lock
+            held = locked(path, MADE if makes else MADE & ~os.O_CREAT)
+            with on_failure(os.close, held):
+                if os.path.samestat(os.fstat(held), os.stat(path, follow_symlinks=False)):
+                    return held
+            os.close(held)
         except OSError:
             pass
-        os.close(lock)
         return -1
 
     def _read(self, name: str) -> Instance | None:

@@ -12,7 +12,6 @@ Blocks:    while another program makes the same layer, and until the packages ar
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -29,6 +28,7 @@ from leeward.apps.agents.checks import check_package
 from leeward.apps.agents.state_files import own_folder
 from leeward.base.closing import OwnedFd, on_failure
 from leeward.base.dataclass import dataclass
+from leeward.base.file_locks import THERE, locked
 from leeward.base.whole_files import write_whole
 from leeward.client.folder_size import SizeWatch, size_of
 from leeward.client.mounts import Mount
@@ -193,7 +193,7 @@ class Layers:
         etc = self._own_apt if self._own_apt and os.path.isdir(self._own_apt) else "/etc/apt"
         own_folder(self._folder)
         key = _key(wanted, etc)
-        with self._locked(key):
+        with OwnedFd(locked(os.path.join(self._folder, f".{key}.lock"), wait=True)):  # no other program makes one meanwhile
             found = None if rebuild else self._found(key)
             if found is None:
                 for tool in ("apt-get", "dpkg-deb"):
@@ -210,16 +210,15 @@ class Layers:
             with open(os.path.join(self._folder, f"{key}.json"), "rb") as file:
                 row = json.loads(file.read(_MOST_MANIFEST))
             path = os.path.join(self._folder, str(row["folder"]))
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             packages = tuple(map(str, row["packages"]))
+            held = locked(path, THERE, shared=True, wait=True)
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        fcntl.flock(lock, fcntl.LOCK_SH)
         if not os.path.isdir(os.path.join(path, _ROOT)):  # another program has pruned it before it was locked
-            os.close(lock)
+            os.close(held)
             return None
-        os.utime(lock)  # `_prune` removes the layers with the oldest times
-        return Layer(os.path.join(path, _ROOT), packages, False, lock)
+        os.utime(held)  # `_prune` removes the layers with the oldest times
+        return Layer(os.path.join(path, _ROOT), packages, False, held)
 
     def _make(self, key: str, packages: Sequence[str], sources: AptSources, said: Callable[[bytes], object]) -> Layer:
         number = 1 + max((int(name.rpartition("-")[2]) for name in self._folders(key)), default=0)
@@ -266,20 +265,14 @@ class Layers:
                 continue  # another program may be making it
             path = os.path.join(self._folder, name)
             try:
-                lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue  # another program has removed it
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue  # an agent uses it
-            else:
+                alone = locked(path, THERE)
+            except (FileNotFoundError, BlockingIOError):
+                continue  # another program has removed it, or an agent uses it
+            with OwnedFd(alone):
                 if name in current:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(os.path.join(self._folder, f"{name.rpartition('-')[0]}.json"))
                 _remove(path)
-            finally:
-                os.close(lock)
 
     def _used(self, name: str) -> float:
         """The time of the layer's last use; 0.0 for one that another program has removed."""
@@ -287,14 +280,6 @@ class Layers:
             return os.lstat(os.path.join(self._folder, name)).st_mtime
         except FileNotFoundError:
             return 0.0
-
-    @contextlib.contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
-        """A context in which no other program makes a layer of this list."""
-        with OwnedFd(os.open(os.path.join(self._folder, f".{key}.lock"),
-                     os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)) as fd:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
 
 
 def _key(packages: Sequence[str], etc: str) -> str:

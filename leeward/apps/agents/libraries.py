@@ -17,6 +17,7 @@ from leeward.apps.agents.hole_settings import read_hole_settings
 from leeward.apps.agents.project_tree import check_text, hiding_plan
 from leeward.apps.agents.reading import HOLE_FILE, PROJECT_FILE, read_project_file
 from leeward.apps.agents.settings import AgentSettings, LibraryFolder
+from leeward.errors import reason_of
 
 
 def hidden_in_libraries(libraries: Iterable[LibraryFolder], settings: AgentSettings) -> tuple[list[str], list[str]]:
@@ -38,8 +39,7 @@ def hidden_in_libraries(libraries: Iterable[LibraryFolder], settings: AgentSetti
             rules = rules_of((*settings.exclude, *_own_patterns(folder, one.source)), include)
             plan = hiding_plan(folder, rules, one.source, running=True)
         except OSError as error:
-            raise SettingsError(one.source, "", "can't be searched for files to hide:"
-                                                f" {(error.strerror or str(error)).lower()}") from None
+            raise SettingsError(one.source, "", f"can't be searched for files to hide: {reason_of(error)}") from None
         finally:
             os.close(folder)
         names = [each.path for each in plan.hidden]

@@ -26,7 +26,7 @@ from leeward.apps.agents.git_index import tracked_unchanged
 from leeward.apps.agents.hiding import FilePattern, FileRules, unfit
 from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import dataclass
-from leeward.errors import RequestRejected
+from leeward.errors import RequestRejected, reason_of
 from leeward.spec.obeyed.lookup import among
 from leeward.spec.obeyed.search import ObeyedPaths, outermost, repositories_among
 from leeward.spec.obeyed.table import ObeyedRow
@@ -75,7 +75,7 @@ def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: boo
         if running:
             raise
         raise SettingsError(shown, "", "can't be looked at, so it isn't known what is to be hidden in it:"
-                                       f" {(error.strerror or str(error)).lower()}") from None
+                                       f" {reason_of(error)}") from None
 
 
 def check_text(hidden: Iterable[str]) -> None:

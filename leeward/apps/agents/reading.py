@@ -17,6 +17,7 @@ from typing import Any
 
 from leeward.apps.agents.errors import SettingsError
 from leeward.apps.agents.settings_paths import OURS
+from leeward.errors import reason_of
 from leeward.spec.writers import distrust
 
 #: Bytes of a file of settings, at most.
@@ -80,7 +81,7 @@ def read_user_file(path: str) -> dict[str, Any] | None:
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             return None
-        raise SettingsError(path, "", f"can't be opened: {os.strerror(error.errno or 0).lower()}") from None
+        raise SettingsError(path, "", f"can't be opened: {reason_of(error)}") from None
     about = os.fstat(file)
     wrong = help_ = ""
     # Whoever has installed this package can write its code as well.
@@ -144,7 +145,7 @@ def _content(file: int, shown: str) -> bytes:
                 break
             content += piece
     except OSError as error:
-        raise SettingsError(shown, "", f"can't be read: {os.strerror(error.errno or 0).lower()}") from None
+        raise SettingsError(shown, "", f"can't be read: {reason_of(error)}") from None
     finally:
         os.close(file)
     if len(content) > MAX_FILE:

@@ -25,7 +25,7 @@ from leeward.apps.agents.written import home_path, open_beside, open_real, real_
 from leeward.base.closing import Closing, on_failure
 from leeward.base.dataclass import dataclass, field, replace
 from leeward.client.mounts import Mount
-from leeward.errors import RequestRejected
+from leeward.errors import RequestRejected, reason_of
 from leeward.spec.folders import outermost, within
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ class OpenedMounts(Closing):
                 os.makedirs(source, 0o700, exist_ok=True)
             self._opened.append(open_real(source) if written is None else open_beside(source, written))
         except OSError as error:
-            raise RequestRejected(f"{source!a:.200}: {(error.strerror or str(error)).lower()}") from None
+            raise RequestRejected(f"{source!a:.200}: {reason_of(error)}") from None
         return f"{OPENED}{self._opened[-1]}"
 
     def close(self) -> None:

@@ -36,7 +36,16 @@ from leeward.base.closing import OwnedFd
 from leeward.base.dataclass import replace
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
-from leeward.errors import Busy, DaemonAway, DaemonError, LeewardError, ProcessOver, RequestRejected, SandboxOver
+from leeward.errors import (
+    Busy,
+    DaemonAway,
+    DaemonError,
+    LeewardError,
+    ProcessOver,
+    RequestRejected,
+    SandboxOver,
+    reason_of,
+)
 from leeward.spec.folders import within
 from leeward.spec.obeyed.lookup import by_danger
 from leeward.spec.obeyed.search import ObeyedPaths
@@ -317,7 +326,7 @@ class AgentRun:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise RequestRejected(f"{source!a:.200}: {(error.strerror or str(error)).lower()}") from None
+            raise RequestRejected(f"{source!a:.200}: {reason_of(error)}") from None
         if len(content) > MOST_STAGED:
             raise RequestRejected(f"{source!a:.200} has more than {MOST_STAGED} bytes, and is to be copied")
         return content

@@ -11,7 +11,7 @@ import stat
 
 from leeward.apps.agents.reading import beginning
 from leeward.base.whole_files import write_whole
-from leeward.errors import LeewardError, Unsupported, quoted
+from leeward.errors import LeewardError, Unsupported, quoted, reason_of
 
 #: Bytes of such a file, at most.
 MAX_STATE = 1 << 20
@@ -28,7 +28,7 @@ def own_folder(folder: str) -> str:
         about = os.stat(folder)
     except OSError as error:
         raise Unsupported("a folder for the state of agents",
-                          have=f"{quoted(folder)}: {(error.strerror or '').lower()}",
+                          have=f"{quoted(folder)}: {reason_of(error)}",
                           need="one that can be made", cure="set XDG_STATE_HOME to a folder of yours, or for the"
                                                             " packages of `dependencies` XDG_CACHE_HOME") from None
     if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
@@ -55,8 +55,7 @@ def write_at_once(folder: str, name: str, content: bytes, lasting: bool = True) 
     try:
         write_whole(os.path.join(folder, name), content, lasting=lasting)
     except OSError as error:
-        raise StateNotWritten(f"{quoted(os.path.join(folder, name))} can't be written:"
-                              f" {(error.strerror or str(error)).lower()}") from None
+        raise StateNotWritten(f"{quoted(os.path.join(folder, name))} can't be written: {reason_of(error)}") from None
 
 
 def read_state(folder: str, name: str) -> bytes | None:

@@ -24,6 +24,7 @@ from leeward.apps.agents.git_index import tracked_unchanged
 from leeward.apps.agents.hiding import FileRules
 from leeward.apps.agents.project_tree import hiding_plan
 from leeward.base.closing import OwnedFd
+from leeward.base.strict_json import no_constant
 from leeward.spec.folders import within
 
 #: Bytes of a call, of a shell line and of a path, at most. The kernel passes no longer line or path either, and to
@@ -128,18 +129,13 @@ def _call(content: bytes) -> Mapping[str, Any]:
     if len(content) > MAX_CALL:
         raise Blocked(f"a call of more than {MAX_CALL} bytes")
     try:
-        call = json.loads(content, parse_constant=_no_constant)
+        call = json.loads(content, parse_constant=no_constant)
     except (ValueError, RecursionError):
         raise Blocked("no JSON on standard input") from None
     if not (isinstance(call, dict) and isinstance(call.get("tool_name"), str)
             and isinstance(call.get("tool_input"), dict)):
         raise Blocked("no call of a tool on standard input")
     return call
-
-
-def _no_constant(name: str) -> None:
-    """Refuse NaN and infinities, which Python reads and JSON doesn't have."""
-    raise ValueError(name)
 
 
 def _is_wrapped(line: str, prefix: str) -> bool:

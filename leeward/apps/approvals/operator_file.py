@@ -9,6 +9,7 @@ Holds:     an error in the file stops the start, since without a part of the rul
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 from leeward.apps.approvals.notifying import POLICY, NotifySettings, parse_notify
 from leeward.apps.approvals.queue.rules import MOST_RULES, ApprovalRule, parse_rule
 from leeward.base.user_folders import user_folder
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, reason_of
 from leeward.spec.hosts import Host, InvalidHost, parse_host
 from leeward.spec.writers import trusted_content
 
@@ -50,13 +51,13 @@ def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPol
     """
     named = path or default_file(environ)
     try:
-        return parse_policy(trusted_content(named, MOST_BYTES))
+        return parse_policy(trusted_content(named, MOST_BYTES, os.geteuid()))
     except FileNotFoundError:
         if path is None:
             return OperatorPolicy()
         raise BadRequest(f"{named}: there is no such file") from None
     except OSError as error:
-        raise BadRequest(f"{named}: {(error.strerror or 'an error').lower()}") from None
+        raise BadRequest(f"{named}: {reason_of(error)}") from None
     except BadRequest as error:
         raise BadRequest(f"{named}: {error}") from None
 

@@ -11,7 +11,7 @@ from leeward.apps.approvals.queue.queue import ApprovalQueue
 from leeward.apps.approvals.queue.subjects import subject_text
 from leeward.apps.audit.record import RowSink, read_record
 from leeward.apps.audit.record_lines import AuditRow, ReadLine
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, reason_of
 
 #: Characters of a text in a row, and of the words of a list together; words of a list: at most.
 MOST_TEXT, MOST_WORDS = 2000, 200
@@ -62,6 +62,6 @@ def newest_rows(folder: str, limit: int, sandbox: str) -> list[dict[str, Any]]:
                  if not sandbox or line.row is None or line.row.get("sandbox") == sandbox)
         found: deque[ReadLine] = deque(lines, maxlen=max(1, min(limit, 10_000)))
     except OSError as error:
-        raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}") from None
+        raise BadRequest(f"the record: {reason_of(error)}") from None
     return [{**(line.row or {}), **({"bad": line.fault, "line": line.number} if line.fault else {})}
             for line in reversed(found)]

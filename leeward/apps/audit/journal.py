@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import queue
@@ -28,8 +27,9 @@ from dataclasses import dataclass
 
 from leeward.apps.audit.record_lines import BEGINNING, MOST_LINE, AuditRow, ReadLine, chained, read_line, written
 from leeward.base.closing import OwnedFd, on_failure
+from leeward.base.file_locks import locked
 from leeward.base.user_folders import user_folder
-from leeward.errors import BadRequest, Busy
+from leeward.errors import BadRequest, Busy, reason_of
 
 FILE, HEAD, TORN = "audit.jsonl", "audit.head", "audit.torn"
 
@@ -88,7 +88,7 @@ class Journal:
         try:
             self._take_lock()
         except OSError as error:  # `_open` tries again; until then rows are counted as lost
-            self.trouble = _said(error)
+            self.trouble = reason_of(error)
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
@@ -129,7 +129,7 @@ class Journal:
             try:
                 self._put(row)
             except OSError as error:
-                self._missed(_said(error))
+                self._missed(reason_of(error))
                 if self._fd >= 0:
                     os.close(self._fd)
                 self._fd = -1
@@ -139,7 +139,7 @@ class Journal:
                     self._write_head()
                 self.trouble = ""
             except OSError as error:
-                self.trouble = _said(error)
+                self.trouble = reason_of(error)
 
     def _put(self, row: AuditRow) -> None:
         if self._fd < 0:
@@ -235,17 +235,10 @@ class Journal:
 
 
 def _locked(folder: str) -> int:
-    lock = os.open(os.path.join(folder, "audit.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
+        return locked(os.path.join(folder, "audit.lock"))
+    except BlockingIOError:
         raise Busy(f"another program writes {folder} now") from None
-    return lock
-
-
-def _said(error: OSError) -> str:
-    return (error.strerror or "an error").lower()
 
 
 def _old(folder: str) -> list[int]:

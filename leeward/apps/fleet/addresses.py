@@ -109,7 +109,7 @@ def configured(environ: Mapping[str, str]) -> str | list[str | Mapping[str, Any]
 def nodes_in(path: str) -> str | list[str | Mapping[str, Any]]:
     """The nodes in the file *path*. BadRequest if another user can write to it, or its content is wrong; OSError."""
     try:
-        nodes = tomllib.loads(trusted_content(path, _MOST_BYTES).decode()).get("nodes")
+        nodes = tomllib.loads(trusted_content(path, _MOST_BYTES, os.geteuid()).decode()).get("nodes")
         is_private = not os.stat(path).st_mode & 0o007
     except BadRequest as error:
         raise BadRequest(f"{path}: {error}") from None

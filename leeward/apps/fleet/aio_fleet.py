@@ -20,17 +20,18 @@ import random
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from leeward.apps.fleet.addresses import AUTO, RAY, Address, Nodes, addresses_of, is_cluster
 from leeward.apps.fleet.errors import NodeLost, NoNodeFits
 from leeward.apps.fleet.failure import OPEN, AttemptEnd, Attempts, Then, ending_of
-from leeward.apps.fleet.many import Job, Many
 from leeward.apps.fleet.node_client import NodeClient
 from leeward.apps.fleet.placement import DEPTH, Demand, Node, NodePlacement, NodeState, NoNode
 from leeward.base.closing import AsyncClosing
+from leeward.client.aio_mapping import ends_of
+from leeward.client.many import AsyncMapJobs, Course, MapEnd, MapJob, options_of
 from leeward.client.options import Options, SessionOptions, check_names, requirements_of
 from leeward.client.retry import BUSY_S
 from leeward.client.sandbox_calls import OpenOptions
@@ -164,7 +165,7 @@ class AsyncFleet(AsyncClosing):
         request = Demand(environment_of(options), frozenset(tags), dict(resources or {}))
         return (await self._run(request, Attempts(idempotent), until, attempt))[0]
 
-    async def execute_many(self, jobs: Iterable[Job] | AsyncIterable[Job], *, in_order: bool = False,
+    async def execute_many(self, jobs: AsyncMapJobs, *, in_order: bool = False,
                            on_progress: Callable[[int], object] | None = None,
                            **common: Any) -> AsyncGenerator[tuple[int, Result | DaemonError], None]:
         """
@@ -178,23 +179,22 @@ class AsyncFleet(AsyncClosing):
             common: options of `execute`, for all jobs.
         """
         await self._ready()
-        many = Many(partial(self._one_of_many, common), jobs, self._room)
-        try:
+        course = Course(jobs, ordered=in_order, room=self._room)
+        async with contextlib.aclosing(ends_of(jobs, course, partial(self._one_of_many, common))) as ends:
             ended = 0
-            async for number, answer in many.answers(in_order):
+            async for one in ends:
                 ended += 1
                 if on_progress is not None:
                     on_progress(ended)
-                yield number, answer
-        finally:
-            await many.close()
+                answer = one.error or one.result
+                assert answer is not None
+                yield one.number, answer
 
-    async def _one_of_many(self, common: Mapping[str, Any], number: int, job: Job) -> tuple[int, Result | DaemonError]:
-        options = {**common, **(job if isinstance(job, Mapping) else {"code": job})}
+    async def _one_of_many(self, common: Mapping[str, Any], number: int, job: MapJob) -> MapEnd:
         try:
-            return number, await self.execute(**options)
+            return MapEnd(number, job, await self.execute(**options_of(job, common)))
         except DaemonError as error:
-            return number, error
+            return MapEnd(number, job, error=error)  # type: ignore[arg-type]  # a fleet's job may be lost as well
 
     def _room(self) -> int:
         """How many jobs of execute_many are under way at once: a few more than have room, which then follow at once."""

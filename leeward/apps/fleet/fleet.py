@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from leeward.apps.fleet.addresses import Nodes
 from leeward.apps.fleet.aio_fleet import DRAIN_S, AsyncFleet
 from leeward.apps.fleet.aio_open import NO_FOLDERS, AsyncFleetSession, Connections
-from leeward.apps.fleet.many import Job
 from leeward.apps.fleet.moving import moved_state
-from leeward.base.closing import Closing, on_failure
+from leeward.base.closing import Closing
 from leeward.client import sandbox_calls
+from leeward.client.loop_thread import LoopThread
+from leeward.client.many import MapJob, MapJobs
 from leeward.client.options import Options, SessionOptions, TurnOptions, arrivals_of, arrived, awaited_by
 from leeward.client.sandbox import Sandbox
 from leeward.client.sandbox_calls import CodeOptions, OpenOptions
@@ -38,50 +39,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _FleetLoop:
-    """An event loop in a thread, which ends with the program."""
+class _FleetLoop(LoopThread):
+    """A loop whose callers are told why they can't wait for it."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        super().__init__("leeward fleet")
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="leeward fleet", daemon=True)
-        self._thread.start()
 
-    def run(self, what: Coroutine[Any, Any, T]) -> T:
-        """The result of *what*, which is cancelled if an exception such as KeyboardInterrupt ends the wait."""
+    def result(self, what: Coroutine[Any, Any, T]) -> T:
         unable = self._unable()
         if unable:
             what.close()
             raise RequestRejected(unable)
-        waiting = asyncio.run_coroutine_threadsafe(what, self._loop)
-        with on_failure(waiting.cancel):
-            return waiting.result()
-
-    @property
-    def closed(self) -> bool:
-        return self._loop.is_closed()
+        return super().result(what)
 
     def _unable(self) -> str:
-        if self.closed:
+        if self.is_closed:
             return "this fleet was closed"
         if os.getpid() != self._pid:
             return "this fleet is the parent process's; after a fork the child needs one of its own"
-        if threading.current_thread() is self._thread:
+        if self.is_here:
             return "a function that is told what arrives can't wait for the fleet, which waits for it"
         return ""
-
-    def close(self) -> None:
-        self.run(_cancel_others())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 class Fleet(Closing):
@@ -107,10 +86,10 @@ class Fleet(Closing):
                 tags: Iterable[str] = (), resources: Mapping[str, float] | None = None,
                 **options: Unpack[Options]) -> Result:
         """As AsyncFleet.execute."""
-        return self._loop.run(self._fleet.execute(code, deadline=deadline, idempotent=idempotent, tags=tags,
+        return self._loop.result(self._fleet.execute(code, deadline=deadline, idempotent=idempotent, tags=tags,
                                                   resources=resources, **options))
 
-    def execute_many(self, jobs: Iterable[Job], *, in_order: bool = False,
+    def execute_many(self, jobs: MapJobs, *, in_order: bool = False,
                      on_progress: Callable[[int], object] | None = None,
                      **common: Any) -> Iterator[tuple[int, Result | DaemonError]]:
         """As AsyncFleet.execute_many. *jobs* is read in another thread, if it isn't a list or tuple."""
@@ -118,12 +97,12 @@ class Fleet(Closing):
         answers = self._fleet.execute_many(given, in_order=in_order, on_progress=on_progress, **common)
         try:
             while True:
-                yield self._loop.run(_next(answers))
+                yield self._loop.result(_next(answers))
         except StopAsyncIteration:
             return
         finally:
             with contextlib.suppress(RequestRejected):  # the fleet was closed before
-                self._loop.run(_closed(answers))
+                self._loop.result(_closed(answers))
 
     def sandbox(self, *, tags: Iterable[str] = (), resources: Mapping[str, float] | None = None,
                 on_drain: Callable[[float], object] | None = None, **options: Unpack[OpenOptions]) -> FleetSandbox:
@@ -137,14 +116,14 @@ class Fleet(Closing):
 
     def attach(self, sandbox: str) -> FleetSandbox:
         """As AsyncFleet.attach."""
-        box = self._loop.run(self._fleet.attach(sandbox))
+        box = self._loop.result(self._fleet.attach(sandbox))
         return FleetSandbox(self._loop, box._connections, {}, box._id)
 
     def move(self, kernel: Kernel, to: FleetSandbox) -> Kernel:
         """As AsyncFleet.move."""
         box = kernel._sandbox
         assert isinstance(box, FleetSandbox)
-        name = self._loop.run(moved_state(box._connections.inner, to._opened_connections(), box._named(), kernel.number))
+        name = self._loop.result(moved_state(box._connections.inner, to._opened_connections(), box._named(), kernel.number))
         try:
             made = to.kernel(snapshot=name, same_random=True)
         finally:
@@ -157,40 +136,40 @@ class Fleet(Closing):
                 deadline: float | None = None, **options: Unpack[SessionOptions]) -> Iterator[FleetSession]:
         """As AsyncFleet.session."""
         opening = self._fleet.session(tags=tags, resources=resources, deadline=deadline, **options)
-        session = self._loop.run(opening.__aenter__())
+        session = self._loop.result(opening.__aenter__())
         try:
             yield FleetSession(self._loop, session)
         finally:
-            self._loop.run(opening.__aexit__(None, None, None))
+            self._loop.result(opening.__aexit__(None, None, None))
 
     def status(self) -> dict[str, Any]:
         """As AsyncFleet.status."""
-        return self._loop.run(self._fleet.status())
+        return self._loop.result(self._fleet.status())
 
     def drain(self, node: str, seconds: float = DRAIN_S) -> int:
         """As AsyncFleet.drain."""
-        return self._loop.run(self._fleet.drain(node, seconds))
+        return self._loop.result(self._fleet.drain(node, seconds))
 
     def begin_drain(self, node: str, seconds: float = DRAIN_S) -> None:
         """As AsyncFleet.begin_drain."""
-        self._loop.run(self._fleet.begin_drain(node, seconds))
+        self._loop.result(self._fleet.begin_drain(node, seconds))
 
     def undrain(self, node: str) -> None:
         """As AsyncFleet.undrain."""
-        self._loop.run(self._fleet.undrain(node))
+        self._loop.result(self._fleet.undrain(node))
 
     def prefetch(self, packages: Iterable[str], timeout: float = 600.0) -> dict[str, str]:
         """As AsyncFleet.prefetch."""
-        return self._loop.run(self._fleet.prefetch(packages, timeout))
+        return self._loop.result(self._fleet.prefetch(packages, timeout))
 
     def check(self, timeout: float = 30.0) -> dict[str, str]:
         """As AsyncFleet.check."""
-        return self._loop.run(self._fleet.check(timeout))
+        return self._loop.result(self._fleet.check(timeout))
 
     def close(self) -> None:
         """As AsyncFleet.close. Calls in other threads that wait raise CancelledError."""
-        if not self._loop.closed:
-            self._loop.run(self._fleet.close())
+        if not self._loop.is_closed:
+            self._loop.result(self._fleet.close())
             self._loop.close()
 
 
@@ -202,7 +181,7 @@ async def _closed(answers: AsyncGenerator[Any, None]) -> None:
     await answers.aclose()
 
 
-async def _read_in_thread(jobs: Iterable[Job]) -> AsyncIterator[Job]:
+async def _read_in_thread(jobs: MapJobs) -> AsyncIterator[MapJob]:
     """*jobs*, which may take its time, and may use the fleet."""
     source = iter(jobs)
     while (job := await asyncio.to_thread(next, source, None)) is not None:
@@ -235,16 +214,16 @@ class _Bridged:
         return self._connections.opened is not None
 
     def call(self, op: str, fields: Mapping[str, Any], seconds: float | None = None, functions: Any = None) -> Answer:
-        return self._loop.run(self._connections.call(op, fields, seconds, functions))
+        return self._loop.result(self._connections.call(op, fields, seconds, functions))
 
     def call_lasting(self, op: str, fields: Mapping[str, Any]) -> Answer:
-        return self._loop.run(self._connections.call_lasting(op, fields))
+        return self._loop.result(self._connections.call_lasting(op, fields))
 
     def open(self, fields: Mapping[str, Any]) -> Answer:
-        return self._loop.run(self._connections.open(fields))
+        return self._loop.result(self._connections.open(fields))
 
     def close(self) -> None:
-        self._loop.run(self._connections.close())
+        self._loop.result(self._connections.close())
 
 
 class FleetSandbox(Sandbox):
@@ -314,16 +293,16 @@ class FleetSession:
 
     def execute(self, code: str | bytes, *, deadline: float | None = None, **options: Unpack[TurnOptions]) -> Result:
         """As Session.execute."""
-        return self._loop.run(self._session.execute(code, deadline=deadline, **options))
+        return self._loop.result(self._session.execute(code, deadline=deadline, **options))
 
     def interrupt(self) -> bool:
         """Raise KeyboardInterrupt in the running job, from another thread; returns whether one was running."""
-        return self._loop.run(self._session.interrupt())
+        return self._loop.result(self._session.interrupt())
 
     def reset(self, deadline: float | None = None) -> None:
         """As Session.reset."""
-        self._loop.run(self._session.reset(deadline))
+        self._loop.result(self._session.reset(deadline))
 
     def close(self) -> None:
         """End the session."""
-        self._loop.run(self._session.close())
+        self._loop.result(self._session.close())

@@ -10,7 +10,6 @@ Blocks:    while another process imports or removes.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
 import time
@@ -23,6 +22,8 @@ from leeward._native.beneath import open_beneath, open_in_root
 from leeward.apps.images import packing, unpacking
 from leeward.apps.images.sources import FoundImage, Packed
 from leeward.apps.images.streams import BadImage, ImageBounds, Plain
+from leeward.base.closing import OwnedFd
+from leeward.base.file_locks import locked
 from leeward.base.whole_files import followed, names_in, write_whole
 from leeward.client.environments import read_record, remove_record, remove_tree, unused
 from leeward.errors import BadRequest, quoted
@@ -192,12 +193,8 @@ class Images:
         for part in _PARTS:
             os.makedirs(os.path.join(self.folder, part), mode=0o700, exist_ok=True)
         os.chmod(self.folder, 0o700)
-        fd = os.open(os.path.join(self.folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        with OwnedFd(locked(os.path.join(self.folder, ".lock"), shared=shared, wait=True)):
             yield
-        finally:
-            os.close(fd)
 
     # --- layers -----------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from leeward.client.aio_process import AsyncKernel
 from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.client.model_text import cut, text_of
 from leeward.errors import SessionOver
-from leeward.spec.outcome import Result
+from leeward.spec.outcome import Outcome, Result
 
 #: The languages of blocks: those for a kernel, and those for the shell.
 _PYTHON, _SHELL = ("python", "py", ""), ("sh", "bash", "shell")
@@ -75,7 +75,7 @@ class LeewardCodeExecutor(CodeExecutor, Component[LeewardCodeExecutorConfig]):
     async def execute_code_blocks(self, code_blocks: list[CodeBlock], cancellation_token: CancellationToken) -> CodeResult:
         """
         Run blocks until one fails; the result has the output of those that ran, and the last one's exit code: 124 after
-        the time limit.
+        the time limit. After code that has ended the kernel the next block of Python fails, and further ones have a new one.
 
         Raises:
             ValueError: a block is in another language.
@@ -106,9 +106,9 @@ class LeewardCodeExecutor(CodeExecutor, Component[LeewardCodeExecutorConfig]):
             self._kernel = await self._box.kernel()
         try:
             return await self._kernel.execute(block.code)
-        except SessionOver:
+        except SessionOver as error:
             self._kernel = None
-            raise
+            return Result(b"", f"{error}; all variables are lost".encode(), 1, Outcome.FINISHED)
 
     def _to_config(self) -> LeewardCodeExecutorConfig:
         return LeewardCodeExecutorConfig(sandbox=self._options)

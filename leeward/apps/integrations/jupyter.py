@@ -27,7 +27,6 @@ import os
 import shutil
 import socket
 import tempfile
-import threading
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +38,7 @@ from traitlets import Dict
 from leeward.client.aio_ports import MOST, AsyncPublished, connected
 from leeward.client.aio_process import AsyncProcess
 from leeward.client.aio_sandbox import AsyncSandbox
+from leeward.client.loop_thread import LoopThread
 from leeward.errors import LeewardError, ProcessOver, SandboxOver
 
 T = TypeVar("T")
@@ -211,15 +211,13 @@ _TASKS: set[asyncio.Task[None]] = set()
 
 
 @functools.cache
-def _loop() -> asyncio.AbstractEventLoop:
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="leeward-jupyter", daemon=True).start()
-    return loop
+def _loop() -> LoopThread:
+    return LoopThread("leeward-jupyter")
 
 
 async def _elsewhere(what: Coroutine[Any, Any, T]) -> T:
     """The result of *what*, run in the thread; it is cancelled with the caller."""
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(what, _loop()))
+    return await _loop().awaited(what)
 
 
 async def _unless_over(what: Coroutine[Any, Any, object]) -> None:

@@ -51,7 +51,13 @@ class LeewardSandbox(BaseSandbox):
         Returns:
             Output, exit code, and whether the output was cut. If the time limit has ended the command, the exit code is
             124, and the output says so.
+
+        Raises:
+            ValueError: the line has a NUL, or half a character. Deep Agents tells the model.
+            SandboxOver: the sandbox has ended.
         """
+        if "\0" in command:
+            raise ValueError("a line of the shell has no NUL")
         options = {} if timeout is None else {"timeout": float(timeout)}
         result = self._box.shell(f"exec 2>&1\n{command}", **options)  # type: ignore[arg-type]  # one key, or none
         output = result.stdout_text + result.stderr_text

@@ -19,7 +19,7 @@ import llm
 
 from leeward.client.model_text import cut, text_of
 from leeward.client.sandbox import Sandbox
-from leeward.errors import DaemonError, told_with_type
+from leeward.errors import DaemonError, SessionOver, told_with_type
 
 #: The greatest number of lines of a search, and of entries of a list.
 MOST_ROWS = 200
@@ -61,7 +61,11 @@ class Leeward(llm.Toolbox):
         def does() -> str:
             if self._kernel is None:
                 self._kernel = self._box.kernel()
-            return text_of(self._kernel.execute(code))
+            try:
+                return text_of(self._kernel.execute(code))
+            except SessionOver:
+                self._kernel = None  # the next call has a new one
+                raise
         return _said(does)
 
     def run_shell(self, command: str) -> str:

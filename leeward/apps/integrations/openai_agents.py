@@ -285,7 +285,7 @@ def _reads(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise WorkspaceReadNotFoundError(path=path, cause=error) from error
-    except (LeewardError, OSError) as error:
+    except (LeewardError, OSError, ValueError) as error:
         raise WorkspaceArchiveReadError(path=path, cause=error, retryable=False) from error
 
 
@@ -293,5 +293,5 @@ def _reads(path: Path) -> Iterator[None]:
 def _writes(path: Path) -> Iterator[None]:
     try:
         yield
-    except (LeewardError, OSError, tarfile.TarError) as error:
+    except (LeewardError, OSError, ValueError, tarfile.TarError) as error:
         raise WorkspaceArchiveWriteError(path=path, cause=error, retryable=False, message=str(error)) from error

@@ -100,6 +100,8 @@ class LeewardWorkspace:
         """
         if isinstance(command, str) is not shell:
             raise TypeError("a line needs shell=True, and a program with arguments shell=False")
+        if any("\0" in word for word in ([command] if isinstance(command, str) else command)):
+            raise ValueError("a command has no NUL")
         options = StartOptions(env=env or {}, overflow="end")
         if timeout is not None:
             if isinstance(timeout, bool) or not math.isfinite(timeout) or timeout <= 0:

@@ -39,7 +39,7 @@ def _told() -> Iterator[None]:
     """What fails in the sandbox, or has ended it, is verifiers' error."""
     try:
         yield
-    except (LeewardError, OSError, UnicodeError) as error:
+    except (LeewardError, OSError, ValueError) as error:
         raise SandboxError(str(error)) from error
 
 

@@ -27,6 +27,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leeward.apps.serve.problems import ServeProblem, bad, busy, problem_of, too_large, unknown_token
 from leeward.apps.serve.tokens import ServeTenant
+from leeward.base.strict_json import json_object
+from leeward.base.token_bucket import TokenBucket
 from leeward.errors import told_with_place
 from leeward.spec.bounded_log import WINDOW_S, LogBound
 
@@ -100,8 +102,7 @@ class Use:
     opening: int = 0  # sandboxes that the daemon is being asked for, and open sessions
     snapshots: int = 0  # that the daemon is being asked for
     watchers: int = 0  # folders that are looked at again and again
-    allowance: float = 0.0  # calls that may come now
-    since: float = 0.0  # time.monotonic() of that figure
+    pace: TokenBucket = field(default_factory=lambda: TokenBucket(0.0, 0.0))  # of calls; each has the quota's figures
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # of the calls
     working: asyncio.Lock = field(default_factory=asyncio.Lock)  # has who works in the tenant's turn
     rests: float = 0.0  # until this time.perf_counter()
@@ -121,17 +122,13 @@ async def paced(use: Use, tenant: ServeTenant) -> None:
 async def in_pace(use: Use, tenant: ServeTenant) -> None:
     """Wait until a tenant may make one more call."""
     while not _spent(use, tenant):
-        await asyncio.sleep((1 - use.allowance) / tenant.quota.rate)
+        await asyncio.sleep(use.pace.wait(time.monotonic()))
 
 
 def _spent(use: Use, tenant: ServeTenant) -> bool:
     """Whether a tenant may make a call now, which is counted then."""
-    now, rate = time.monotonic(), tenant.quota.rate
-    use.allowance, use.since = min(float(rate), use.allowance + (now - use.since) * rate), now
-    if use.allowance < 1:
-        return False
-    use.allowance -= 1
-    return True
+    use.pace.most = use.pace.rate = tenant.quota.rate
+    return use.pace.take(time.monotonic())
 
 
 async def in_turn(use: Use, work: Callable[..., T], *given: Any) -> T:
@@ -207,18 +204,9 @@ def json_of(body: bytes) -> dict[str, Any]:
     """The JSON object in *body*; {} for an empty one. ServeProblem for anything else."""
     check_values(body)
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant) if body else {}
-        if b"\\u" in body:
-            json.dumps(value, ensure_ascii=False).encode()  # fails for a lone surrogate
-    except (ValueError, RecursionError):
+        return json_object(body) if body else {}
+    except ValueError:
         raise bad("a body is one object of JSON in UTF-8") from None
-    if not isinstance(value, dict):
-        raise bad("a body is one object of JSON in UTF-8")
-    return value
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(name)
 
 
 def taken(fields: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
@@ -310,6 +298,10 @@ class ServeCall:
         """The body's JSON object."""
         body = await self.body(most)
         return json_of(body) if len(body) <= SMALL else await in_turn(self.use, json_of, body)
+
+    async def listed(self, most: int = MOST_JSON) -> list[Any]:
+        """The body's JSON list."""
+        return taken(await in_turn(self.use, json_of, b'{"rows":' + await self.body(most) + b"}"), "rows", list, [])
 
     async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
         """As the function of this name. After the body was read."""

@@ -8,7 +8,6 @@ Trust:     who can connect there learns tenants' names and how much they do, not
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -16,7 +15,7 @@ from leeward.apps.fleet.exposition import exposition
 from leeward.apps.serve.calls import Use
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.gate import host_name, is_loopback
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, reason_of
 
 #: Bytes of a request; seconds until it has come.
 MOST_REQUEST, REQUEST_S = 8192, 5.0
@@ -71,7 +70,7 @@ async def exporting(door: Door, place: str) -> AsyncIterator[None]:
         server = await (asyncio.start_unix_server(answer, path, limit=MOST_REQUEST) if path
                         else asyncio.start_server(answer, host, int(port), limit=MOST_REQUEST))
     except OSError as error:
-        raise BadRequest(f"--metrics {place}: {os.strerror(error.errno or 0).lower()}") from None
+        raise BadRequest(f"--metrics {place}: {reason_of(error)}") from None
     try:
         yield
     finally:

@@ -43,12 +43,14 @@ from leeward.apps.serve.calls import (
     texts,
 )
 from leeward.apps.serve.door import Door
-from leeward.apps.serve.e2b.boxes import OpenBox, own_metadata, profile_of, template_of, woken
-from leeward.apps.serve.e2b.control import ControlFace, begun, egress_of, seconds_of, state_of, when
+from leeward.apps.serve.e2b.boxes import OpenBox, own_metadata, profile_of, template_of, with_own, woken
+from leeward.apps.serve.e2b.control import ControlFace, begun, seconds_of, state_of, when
 from leeward.apps.serve.e2b.envd import KILLED_S, MOST_FORM, EnvdFace, form_of
 from leeward.apps.serve.e2b.filesystem import below, rows_of
+from leeward.apps.serve.opensandbox_network import NetworkFace, asked
 from leeward.apps.serve.problems import ServeProblem, bad, missing, too_large
 from leeward.apps.serve.tokens import ServeTenant
+from leeward.apps.serve.volumes import wanted
 from leeward.client.aio_process import AsyncProcess
 from leeward.client.file_calls import FileInfo
 from leeward.client.sandbox_calls import Chunk
@@ -64,7 +66,7 @@ OWN_IMAGE = "opensandbox/code-interpreter"
 #: The program that a sandbox has to begin with: it does nothing.
 ENTRY = ["tail", "-f", "/dev/null"]
 #: What isn't offered, of a request for a sandbox.
-_ABSENT = ("snapshotId", "volumes", "credentialProxy", "lifecycle", "platform", "extensions")
+_ABSENT = ("snapshotId", "credentialProxy", "lifecycle", "platform", "extensions")
 #: Characters of a line that is sent before its end; lines of a log; bytes of lines that are read, or of a file that is
 #: replaced in, before and after; paths of a call.
 MOST_LINE, MOST_LINES, MOST_TEXT, MOST_PATHS = 1 << 16, 10_000, 8 << 20, 1000
@@ -96,7 +98,8 @@ def routes(door: Door) -> list[BaseRoute]:
     table: list[tuple[str, str, Handler]] = [
         ("POST", "", face.create), ("GET", "", face.list), ("GET", "/{id}", face.get), ("DELETE", "/{id}", control.kill),
         ("POST", "/{id}/renew-expiration", face.renew), ("POST", "/{id}/pause", accepted(control.put_to_sleep)),
-        ("POST", "/{id}/resume", accepted(face.resume)), ("GET", "/{id}/endpoints/{port}", face.endpoint)]
+        ("POST", "/{id}/resume", accepted(face.resume)), ("PATCH", "/{id}/metadata", face.describe),
+        ("GET", "/{id}/endpoints/{port}", face.endpoint)]
     return [*(routed(methods, f"/v1/sandboxes{path}", face.knows, refused, handler) for methods, path, handler in table),
             routed("GET POST PUT PATCH DELETE", "/v1/{rest:path}", face.knows, refused, absent),
             *(routed(methods, f"{INSIDE}/{{id}}{path}", inside.knows, refused, inside.in_box(inside_handler))
@@ -133,11 +136,12 @@ class OpenSandboxFace:
         lasts = taken(fields, "timeout", float, float(quota.lifetime))
         if not 0 < lasts <= quota.lifetime:
             raise bad(f"timeout has to be seconds, {quota.lifetime} at most")
+        network, marks = asked(call.tenant, fields)
         box = await self._boxes.open(
-            call.tenant, call.use, image, texts(fields, "metadata"), call.headers.get("idempotency-key", ""),
+            call.tenant, call.use, image, texts(fields, "metadata"), call.headers.get("idempotency-key", ""), marks,
             profile=profile_of(image.partition(":")[0], call.tenant, self._door.options.box_profile, "image", (OWN_IMAGE,)),
             is_private=taken(fields, "secureAccess", bool, False), env=texts(fields, "env"), lifetime=lasts, idle=lasts,
-            **egress_of(call.tenant, _network(fields)))
+            volumes=wanted(call.tenant, fields), **network)
         return JSONResponse(_described(await self._boxes.info(box)), 202)
 
     async def _found(self, call: ServeCall) -> OpenBox:
@@ -168,6 +172,17 @@ class OpenSandboxFace:
         await self._control.extend(box, left)
         return JSONResponse({"expiresAt": _described(await self._boxes.info(box))["expiresAt"]})
 
+    async def describe(self, call: ServeCall) -> Response:
+        """Change metadata: a name whose value is null goes."""
+        box, fields = await self._found(call), await call.fields()
+        fresh = texts({"metadata": {name: value for name, value in fields.items() if value is not None}}, "metadata")
+
+        def changed(metadata: Mapping[str, str]) -> tuple[dict[str, str], None]:
+            own = {name: value for name, value in own_metadata(metadata).items() if name not in fields}
+            return with_own(metadata, own | fresh), None
+
+        return JSONResponse(_described(await self._boxes.change(box, changed)))
+
     async def resume(self, call: ServeCall) -> None:
         """A pause and its end leave `expiresAt` as it is."""
         box = await self._found(call)
@@ -175,7 +190,7 @@ class OpenSandboxFace:
         await woken(box)
 
     async def endpoint(self, call: ServeCall) -> Response:
-        """Where a port of the sandbox is reached. What would change its network has an address that refuses all."""
+        """Where a port of the sandbox is reached."""
         box, port = await self._found(call), _number(call.request.path_params, "port", 0, 65535)
         tokens, here = self._door.tokens, f"{call.headers['host']}{INSIDE}/{box.id}"
         if port in (EXECD, EGRESS):
@@ -183,19 +198,6 @@ class OpenSandboxFace:
             return JSONResponse({"endpoint": where, "headers": {ACCESS: tokens.derived("envd", box.id)}})
         shown = {"e2b-traffic-access-token": tokens.derived("traffic", box.id)} if box.is_private else {}
         return JSONResponse({"endpoint": f"{port}-{box.id}.{self._door.options.domain}", "headers": shown})
-
-
-def _network(fields: Mapping[str, Any]) -> Row:
-    """What a request wants of the Internet, in E2B's words."""
-    policy = taken(fields, "networkPolicy", dict, {})
-    rules = [(taken(rule, "action", str, ""), taken(rule, "target", str, "")) if isinstance(rule, dict) else ("", "")
-             for rule in taken(policy, "egress", list, [])]
-    if not {action for action, _ in rules} <= {"allow", "deny"}:
-        raise bad("egress has to be a list of rules, whose action is allow or deny")
-    allowed, denied = ([target for action, target in rules if action == wanted] for wanted in ("allow", "deny"))
-    if fields.get("networkPolicy") is not None and policy.get("defaultAction") != "allow":
-        denied.append("0.0.0.0/0")
-    return {"network": {"allowOut": allowed, "denyOut": denied}}
 
 
 def _described(row: Mapping[str, Any]) -> Row:
@@ -211,7 +213,7 @@ def _number(given: Mapping[str, Any], name: str, default: int, most: int = 1 << 
 
 class ExecdFace:
     def __init__(self, door: Door) -> None:
-        self._door, self._envd = door, EnvdFace(door, door.boxes)
+        self._door, self._envd, self._network = door, EnvdFace(door, door.boxes), NetworkFace(door.boxes)
 
     def table(self) -> list[tuple[str, str, InBox]]:
         return [
@@ -223,7 +225,8 @@ class ExecdFace:
             ("POST", "/files/mv", _move), ("GET", "/files/search", _search), ("POST", "/files/replace", _replace),
             ("POST", "/files/upload", _upload), ("GET", "/files/download", self._download),
             ("GET", "/directories/list", _list), ("POST", "/directories", _permit), ("DELETE", "/directories", _remove),
-            ("GET POST PUT PATCH DELETE", "/{rest:path}", absent)]
+            ("GET", "/egress/policy", self._network.get), ("PATCH", "/egress/policy", self._network.patch),
+            ("DELETE", "/egress/policy", self._network.delete), ("GET POST PUT PATCH DELETE", "/{rest:path}", absent)]
 
     async def knows(self, request: Request) -> tuple[ServeTenant, Use] | None:
         identity, shown = request.path_params["id"], request.headers.get(ACCESS, "")
@@ -503,8 +506,7 @@ async def _permit(call: ServeCall, box: OpenBox) -> Response:
 
 
 async def _move(call: ServeCall, box: OpenBox) -> Response:
-    body = await call.body(MOST_JSON)
-    rows = taken(await in_turn(call.use, json_of, b'{"rows":' + body + b"}"), "rows", list, [])
+    rows = await call.listed()
     if len(rows) > MOST_PATHS or not all(isinstance(row, dict) for row in rows):
         raise bad(f"a body here is a list of objects, {MOST_PATHS} at most")
     for row in rows:

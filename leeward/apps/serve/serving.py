@@ -36,7 +36,7 @@ from leeward.apps.serve.sockets import MOST_MESSAGE
 from leeward.apps.serve.tokens import TokenFile
 from leeward.base.closing import on_failure
 from leeward.base.line_writer import LineWriter
-from leeward.errors import BadRequest, told_with_place
+from leeward.errors import BadRequest, reason_of, told_with_place
 from leeward.spec.bounded_log import BoundedLog
 from leeward.spec.paths import RemoteHost, client_socket
 
@@ -180,7 +180,7 @@ def bind(host: str, port: int) -> sockets.socket:
             made.listen()
             made.setblocking(False)
     except OSError as error:
-        raise BadRequest(f"{host}:{port}: {(error.strerror or 'no such address').lower()}") from None
+        raise BadRequest(f"{host}:{port}: {reason_of(error)}") from None
     return made
 
 

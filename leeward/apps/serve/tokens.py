@@ -9,7 +9,6 @@ Derived:   tokens of single sandboxes are HMACs of their ids by a key in the fil
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
@@ -24,9 +23,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from leeward.base.closing import OwnedFd
+from leeward.base.file_locks import locked
 from leeward.base.user_folders import home_folder
 from leeward.base.whole_files import write_whole
-from leeward.errors import BadRequest, quoted
+from leeward.errors import BadRequest, quoted, reason_of
 from leeward.spec.sizes import parse_size
 
 #: The default path, below the user's home.
@@ -37,6 +37,7 @@ MOST_TENANTS, MOST_FILE, MOST_TOKEN = 1000, 4 << 20, 128
 LOOK_S = 1.0
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_VOLUME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,15 @@ class TenantQuota:
 
 
 @dataclass(frozen=True, slots=True)
+class ServeVolume:
+    """A folder of the host that sandboxes may show; its path is absolute, in its normal form."""
+
+    name: str
+    folder: str
+    writable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ServeTenant:
     """A token's owner. The *id* is in the metadata of its sandboxes: another token of the same name has another one."""
 
@@ -64,6 +74,7 @@ class ServeTenant:
     egress: tuple[str, ...] = ()  # policies; the first one is for those who ask for the Internet
     created: float = 0.0
     fleet: bool = False  # it places work on several nodes, so it may ask how busy this one is
+    volumes: tuple[ServeVolume, ...] = ()
 
 
 #: The quota of who has tenants of its own, and bounds them.
@@ -82,6 +93,16 @@ def quota_of(words: Mapping[str, str], base: TenantQuota = TenantQuota()) -> Ten
         except ValueError as error:
             raise BadRequest(f"{name}: {error}") from None
     return replace(base, **found)
+
+
+def volume_of(text: str) -> ServeVolume:
+    """The volume of `NAME=FOLDER` or `NAME=FOLDER:ro`; BadRequest for anything else."""
+    name, equals, folder = text.partition("=")
+    path = os.path.normpath(folder.removesuffix(":ro"))
+    if not equals or not _VOLUME.fullmatch(name) or not path.startswith("/") or path.strip("/") == "":
+        raise BadRequest(f"a volume is NAME=FOLDER, or NAME=FOLDER:ro, by a name of small letters, digits and -, and an"
+                         f" absolute path; not {quoted(text[:80])}")
+    return ServeVolume(name, path, not folder.endswith(":ro"))
 
 
 def shared(quota: TenantQuota, servers: int) -> TenantQuota:
@@ -123,7 +144,7 @@ class TokenFile:
     # --- the command's --------------------------------------------------------------
 
     def create(self, name: str, quota: TenantQuota = TenantQuota(), profiles: tuple[str, ...] = (),
-               egress: tuple[str, ...] = (), fleet: bool = False) -> str:
+               egress: tuple[str, ...] = (), fleet: bool = False, volumes: tuple[ServeVolume, ...] = ()) -> str:
         """A new tenant's token, which nobody can read later. BadRequest if there is one of this name, or no room."""
         if not _NAME.fullmatch(name):
             raise BadRequest(f"{quoted(name[:80])} is no name: at most 64 letters, digits and ._-")
@@ -134,7 +155,7 @@ class TokenFile:
             if len(stored.tenants) >= MOST_TENANTS:
                 raise BadRequest(f"there are {MOST_TENANTS} tokens already")
             stored.tenants[_digest(token)] = ServeTenant(name, secrets.token_hex(8), quota, profiles, egress,
-                                                          time.time(), fleet)
+                                                          time.time(), fleet, volumes)
         return token
 
     def revoke(self, name: str) -> bool:
@@ -213,8 +234,7 @@ class TokenFile:
     def _changing(self) -> Iterator[_Stored]:
         folder = os.path.dirname(self.path)
         os.makedirs(folder, 0o700, exist_ok=True)
-        with OwnedFd(os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with OwnedFd(locked(f"{self.path}.lock", wait=True)):
             stored = self._read() if os.path.lexists(self.path) else _Stored()
             stored.key = stored.key or secrets.token_bytes(32)
             yield stored
@@ -226,7 +246,7 @@ class TokenFile:
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
-            raise BadRequest(f"{self.path}: can't be read: {os.strerror(error.errno or 0).lower()}") from None
+            raise BadRequest(f"{self.path}: can't be read: {reason_of(error)}") from None
         with open(fd, "rb") as file:
             about = os.fstat(fd)
             if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
@@ -246,4 +266,6 @@ class TokenFile:
 def _tenant(row: Mapping[str, Any]) -> ServeTenant:
     quota = TenantQuota(**{name: int(value) for name, value in row["quota"].items()})
     return ServeTenant(str(row["name"]), str(row["id"]), quota, tuple(map(str, row["profiles"])),
-                       tuple(map(str, row["egress"])), float(row["created"]), row.get("fleet", False) is True)
+                       tuple(map(str, row["egress"])), float(row["created"]), row.get("fleet", False) is True,
+                       tuple(ServeVolume(str(each["name"]), str(each["folder"]), each["writable"] is True)
+                             for each in row.get("volumes", ())))

@@ -276,6 +276,8 @@ class WireConnection:
             await self._door.boxes.seat(self._call.tenant, self._call.use)
         elif op == "sandbox_extend":
             self._lasting(message)
+            if message.get("metadata"):  # the server's own are among them
+                raise bad("from another machine metadata are given when a sandbox is opened")
         if op in ABOUT_SANDBOXES:
             sandbox = message.get("sandbox")
             if not isinstance(sandbox, str) or not await self._face.owns(self._call.tenant, sandbox):

@@ -102,8 +102,10 @@ leeward_result *lw_calls_take(leeward_handle *handle, struct lw_call *call)
 	return result;
 }
 
-/* Close the connection, and end all waiting calls with this thread's last error. Returns *code*. Their requests were sent completely, so the jobs may have run. A daemon's refusal that names no request is about the
- * last frame, or about the whole connection; jobs of earlier frames may have begun. */
+/* Close the connection, and end all waiting calls with this thread's last error. Returns *code*.
+ *
+ * Their requests were sent completely, so the jobs may have run. A daemon's refusal that names no request is about the last
+ * frame, or about the whole connection; jobs of earlier frames may have begun. */
 int lw_calls_lose(leeward_handle *handle, int code)
 {
 	bool ran = code > LEEWARD_REFUSED || lw_last_fault()->may_have_run;

@@ -145,8 +145,10 @@ static bool is_trusted(uid_t uid)
 	return named && !strcmp(named, number);
 }
 
-/* Connect, if this process has no connection yet. Returns a leeward_error. The daemon must run as root, as our own user or as the trusted one: the default folder of a user without
- * XDG_RUNTIME_DIR is in /tmp, where anybody may have made it first. */
+/* Connect, if this process has no connection yet. Returns a leeward_error.
+ *
+ * The daemon must run as root, as our own user or as the trusted one: the default folder of a user without XDG_RUNTIME_DIR
+ * is in /tmp, where anybody may have made it first. */
 int lw_connection_connect(struct lw_connection *connection)
 {
 	struct ucred peer;

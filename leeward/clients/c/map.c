@@ -138,7 +138,7 @@ int leeward_map(leeward_handle *handle, leeward_map_next next, leeward_map_ended
 
 	if (!handle || !next || !ended)
 		return lw_fail(LEEWARD_INVALID, "handle, next or ended: NULL");
-	if (room > MOST || !(deadline >= 0 && isfinite(deadline)))
+	if (room > MOST || !lw_is_time(deadline))
 		return lw_fail(LEEWARD_INVALID, "at_once is at most %d, and deadline a finite number, 0 or more", MOST);
 	if (lw_calls_waiting_jobs(handle))
 		return lw_fail(LEEWARD_INVALID, "handle: jobs of leeward_submit are in flight");

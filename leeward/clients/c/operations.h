@@ -797,18 +797,21 @@ static const struct lw_field lw_fields_sandbox_execute[] = {
 	{"limits", LW_LIMITS, false, offsetof(struct lw_sandbox_execute, limits)},
 };
 
-/* Change when sandbox ends. idle as in `sandbox_open`; lifetime counts from now. 0: no change. */
+/* Change when sandbox ends, its metadata, or its policies. idle as in `sandbox_open`; lifetime counts from now. What
+    is left out or empty stays as it is. One that sleeps keeps its metadata and policies. */
 struct lw_sandbox_extend {
 	struct lw_bytes sandbox; /* its id */
 	double idle; /* as for `sandbox_open` */
 	double lifetime; /* seconds from now on, at most `sandbox_lifetime` */
 	bool detach; /* the sandbox isn't held by a connection any more */
+	struct lw_texts metadata; /* all of it, as for `sandbox_open` */
 };
 static const struct lw_field lw_fields_sandbox_extend[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend, sandbox)},
 	{"idle", LW_SECONDS, false, offsetof(struct lw_sandbox_extend, idle)},
 	{"lifetime", LW_SECONDS, false, offsetof(struct lw_sandbox_extend, lifetime)},
 	{"detach", LW_FLAG, false, offsetof(struct lw_sandbox_extend, detach)},
+	{"metadata", LW_SETTINGS, false, offsetof(struct lw_sandbox_extend, metadata)},
 };
 
 /* Send a request of HTTP by the policy of sandbox, and answer with the response. */

@@ -12,17 +12,14 @@
 static int read_program(const leeward_program *given, leeward_program *ret_program)
 {
 	leeward_program program = {0};
-	size_t size = given && given->size ? given->size : sizeof program;
 
 	if (!given)
 		return lw_invalid("program", "NULL");
-	if (size < sizeof program || size > LW_MAX_OPTIONS)
-		return lw_invalid("program", "size is neither 0 nor sizeof(leeward_program)");
-	if (lw_options_copy("program", given, size, &program, sizeof program))
+	if (LW_OPTIONS_COPY("program", leeward_program, given, sizeof program, &program))
 		return LEEWARD_INVALID;
 	if (!program.argc == !program.shell)
 		return lw_invalid("program", program.argc ? "argv and shell are both set" : "nothing to run");
-	if (!(program.timeout >= 0 && isfinite(program.timeout) && program.deadline >= 0 && isfinite(program.deadline)))
+	if (!lw_is_time(program.timeout) || !lw_is_time(program.deadline))
 		return lw_invalid("program", "timeout and deadline must be finite numbers, 0 or more");
 	if (program.stdin_length && !program.stdin_data)
 		return lw_invalid("stdin_data", "NULL, and a length above 0");

@@ -10,19 +10,32 @@
 /* Bytes of the first version, which a size of 0 stands for. */
 #define FIRST_OPTIONS offsetof(leeward_options, idempotent)
 
+/* The largest struct that is accepted from a caller, who may know a later version. */
+#define MAX_OPTIONS 4096
+
+/* Whether it is a finite number of seconds, 0 or more. */
+bool lw_is_time(double seconds)
+{
+	return seconds >= 0 && isfinite(seconds);
+}
+
 int lw_invalid(const char *what, const char *wrong)
 {
 	return lw_fail(LEEWARD_INVALID, "%s: %s", what, wrong);
 }
 
-/* Copy a caller's struct, of *size* bytes, into this library's version of it, which has *known* bytes and is zero.
- * *what* is for the error. Returns a leeward_error.
- *
- * Fields that an earlier version didn't have stay zero. Fields of a later version must be zero. */
-int lw_options_copy(const char *what, const void *given, size_t size, void *ret_options, size_t known)
+/* As LW_OPTIONS_COPY. */
+int lw_options_copy(const char *what, const char *type, const void *given, size_t first, void *ret_options, size_t known)
 {
 	const unsigned char *bytes = given;
+	size_t size = first;
 
+	if (!given)
+		return LEEWARD_OK;
+	if (*(const size_t *)given)
+		size = *(const size_t *)given;
+	if (size < first || size > MAX_OPTIONS)
+		return lw_fail(LEEWARD_INVALID, "%s: size is neither 0 nor sizeof(%s)", what, type);
 	memcpy(ret_options, given, size < known ? size : known);
 	for (size_t i = known; i < size; i++)
 		if (bytes[i])
@@ -34,17 +47,14 @@ int lw_options_copy(const char *what, const void *given, size_t size, void *ret_
 int lw_options_read(const leeward_options *given, leeward_options *ret_options)
 {
 	leeward_options options = {0};
-	size_t size = given && given->size ? given->size : FIRST_OPTIONS;
 
-	if (size < FIRST_OPTIONS || size > LW_MAX_OPTIONS)
-		return lw_invalid("options", "size is neither 0 nor sizeof(leeward_options)");
-	if (given && lw_options_copy("options", given, size, &options, sizeof options))
+	if (LW_OPTIONS_COPY("options", leeward_options, given, FIRST_OPTIONS, &options))
 		return LEEWARD_INVALID;
-	if (!(options.timeout >= 0 && isfinite(options.timeout)))
+	if (!lw_is_time(options.timeout))
 		return lw_invalid("options", "timeout must be a finite number, 0 or more");
-	if (!(options.deadline >= 0 && isfinite(options.deadline)))
+	if (!lw_is_time(options.deadline))
 		return lw_invalid("options", "deadline must be a finite number, 0 or more");
-	if (!(options.wall >= 0 && isfinite(options.wall) && options.cpu_time >= 0 && isfinite(options.cpu_time)))
+	if (!lw_is_time(options.wall) || !lw_is_time(options.cpu_time))
 		return lw_invalid("options", "wall and cpu_time must be finite numbers, 0 or more");
 	*ret_options = options;
 	return LEEWARD_OK;

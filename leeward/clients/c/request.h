@@ -12,9 +12,6 @@
 #include "leeward.h"
 #include "wire.h"
 
-/* The largest struct of options that is accepted from a caller, who may know a later version. */
-#define LW_MAX_OPTIONS 4096
-
 #define LW_COUNT(array) (sizeof(array) / sizeof *(array))
 
 struct lw_folders;
@@ -95,7 +92,15 @@ struct lw_request {
 /* One without fields. */
 #define LW_BARE(op) (&(const struct lw_request){#op, NULL, 0, NULL})
 
-int lw_options_copy(const char *what, const void *given, size_t size, void *ret_options, size_t known);
+/* Copy a caller's struct of *type*, which begins with its size, into this library's version of it, which is zero. A size of 0
+ * stands for the *first* version's; NULL changes nothing. *what* is for the error. Returns a leeward_error.
+ *
+ * Fields that an earlier version didn't have stay zero. Fields of a later version must be zero. */
+#define LW_OPTIONS_COPY(what, type, given, first, ret_options) \
+	lw_options_copy(what, #type, given, first, ret_options, sizeof(type))
+
+int lw_options_copy(const char *what, const char *type, const void *given, size_t first, void *ret_options, size_t known);
+bool lw_is_time(double seconds);
 int lw_options_read(const leeward_options *given, leeward_options *ret_options);
 int lw_invalid(const char *what, const char *wrong);
 int lw_check_text(const char *what, const char *text);

@@ -153,22 +153,14 @@ static int dock(leeward_handle *handle, const struct lw_folders *folders, uint64
 
 /* --- sandboxes ----------------------------------------------------------------- */
 
-static bool is_time(double seconds)
-{
-	return seconds >= 0 && isfinite(seconds);
-}
-
 /* Copy *given*, of whatever version, into this library's version of the struct, and check it. Returns a leeward_error. */
 static int read_options(const leeward_sandbox_options *given, leeward_sandbox_options *ret_options)
 {
 	leeward_sandbox_options options = {0};
-	size_t size = given && given->size ? given->size : FIRST_OPTIONS;
 
-	if (size < FIRST_OPTIONS || size > LW_MAX_OPTIONS)
-		return lw_invalid("options", "size is neither 0 nor sizeof(leeward_sandbox_options)");
-	if (given && lw_options_copy("options", given, size, &options, sizeof options))
+	if (LW_OPTIONS_COPY("options", leeward_sandbox_options, given, FIRST_OPTIONS, &options))
 		return LEEWARD_INVALID;
-	if (!is_time(options.timeout) || !is_time(options.idle) || !is_time(options.lifetime))
+	if (!lw_is_time(options.timeout) || !lw_is_time(options.idle) || !lw_is_time(options.lifetime))
 		return lw_invalid("options", "timeout, idle and lifetime must be finite numbers, 0 or more");
 	if (options.environment_name && lw_check_text("environment_name", options.environment_name))
 		return LEEWARD_INVALID;
@@ -284,7 +276,7 @@ int leeward_sandbox_extend(leeward_sandbox *sandbox, double idle, double lifetim
 {
 	if (lw_sandbox_check(sandbox))
 		return LEEWARD_INVALID;
-	if (!is_time(idle) || !is_time(lifetime))
+	if (!lw_is_time(idle) || !lw_is_time(lifetime))
 		return lw_invalid("idle, lifetime", "both must be finite numbers, 0 or more");
 	return lw_ask_nothing(sandbox, LW_REQUEST(sandbox_extend, LW_ABOUT(sandbox), .idle = idle, .lifetime = lifetime));
 }

@@ -300,7 +300,9 @@ export class Sandbox {
   publish(port: number, options?: { hostPort?: number }): Promise<Published>;
   diff(options?: { target?: string }): Promise<FolderChange[]>;
   info(): Promise<Record<string, any>>;
-  extend(options?: { idle?: number; lifetime?: number }): Promise<Record<string, any>>;
+  extend(options?: {
+    idle?: number; lifetime?: number; metadata?: Record<string, string>; policy?: Record<string, unknown>;
+  }): Promise<Record<string, any>>;
   kill(): Promise<void>;
   close(): Promise<void>;
   detach(): Promise<string>;

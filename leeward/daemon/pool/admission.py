@@ -177,7 +177,7 @@ class Backlog:
         self._count(1, 0, now)
 
     def free(self, slot: int, now: float) -> None:
-        """The worker *slot* can take a job. May be called repeatedly."""
+        """The worker *slot* can take a job, or is gone. May be called repeatedly."""
         since = self._forget(slot)
         if since is not None:
             average = self._average
@@ -391,8 +391,6 @@ class Admission:
 
     def serve_with(self, worker: Worker) -> None:
         """*worker* can take a job: give it a waiting one, if there is one."""
-        self.backlog.free(worker.slot, self._reactor.now())
-
         def fits(ticket: Ticket) -> bool:
             return worker.arming.next_holder in (0, ticket.connection_number) and self._pool.capacity.carries(ticket)
 

@@ -160,7 +160,7 @@ class BrokerConnection:
         self._send(lease)
 
     def narrow(self, lease: int, policy: dict[str, object], fetch: dict[str, object]) -> None:
-        """Put *lease*, of which nothing has run yet, under *policy*, and its fetches under *fetch*."""
+        """Put *lease* under *policy*, and its fetches under *fetch*: what it has open ends."""
         for place in self._places.values():
             if place.lease is not None and place.lease.lease == lease:
                 place.lease = replace(place.lease, policy=policy, fetch=fetch)

@@ -7,8 +7,8 @@ is admitted by what there is at the moment:
     memory       what the host and the groups above have left, less a reserve, less the limits of the jobs that have
                  started beyond the own workers just now and may be about to take it
     processors   jobs that compute: PER_PROCESSOR for each processor. A job that has just started counts as one. A user
-                 of whom nothing runs, or else a connection, is admitted beyond that, so that a hundred loops of one
-                 don't hold up the others
+                 of whom nothing runs, or else a connection of which nothing computes, is admitted beyond that, so that a
+                 hundred loops of one don't hold up the others
 
 While jobs wait, a look every LOOK_S seconds finds which jobs compute: those whose first task runs or waits for a
 processor at that moment, or which have used a part of the time since the last look. A job that sleeps or waits costs
@@ -66,7 +66,7 @@ class Capacity:
         self._processors = hierarchy.processors()
         self._samples: dict[Ticket, _Sample] = {}
         self._waiting: dict[Ticket, None] = {}  # jobs that wait by themselves; the one that was seen last is last
-        self._connections: Counter[int] = Counter()
+        self._connections: Counter[int] = Counter()  # jobs that compute, or have just started
         self._young: deque[tuple[float, int]] = deque()  # when jobs beyond the own workers started, and their limits
         self._left = 0  # bytes of memory for further jobs
         self._looked = float("-inf")
@@ -90,12 +90,10 @@ class Capacity:
 
     def ended(self, ticket: Ticket) -> None:
         self.jobs -= 1
+        self._compute(ticket, False)
         self._waiting.pop(ticket, None)
         self._samples.pop(ticket, None)
         self._beyond.pop(ticket, None)
-        self._connections[ticket.connection] -= 1
-        if not self._connections[ticket.connection]:
-            del self._connections[ticket.connection]
 
     def carries(self, ticket: Ticket) -> bool:
         """Whether *ticket* may run now, if a worker is free."""
@@ -200,10 +198,19 @@ class Capacity:
             computes = used - before.used >= COMPUTES * (now - before.at) or execution.runner.runnable()
         except (LeewardError, OSError):  # it is ending
             return
+        self._compute(ticket, computes)
+        before.at, before.used = now, used
+
+    def _compute(self, ticket: Ticket, computes: bool) -> None:
+        """Note whether *ticket*'s job computes: one that waits leaves its connection as if it didn't run."""
+        waited = ticket in self._waiting
         self._waiting.pop(ticket, None)
         if not computes:
             self._waiting[ticket] = None
-        before.at, before.used = now, used
+        if computes is waited:
+            self._connections[ticket.connection] += 1 if computes else -1
+        if not self._connections[ticket.connection]:
+            del self._connections[ticket.connection]
 
     def broken(self, error: Exception) -> None:
         """For the barrier: the pool looks again."""

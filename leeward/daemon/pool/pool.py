@@ -451,6 +451,10 @@ class Pool:
     def seats(self) -> int:
         return len(self._seats)
 
+    def unoccupied(self, worker: Worker) -> None:
+        """For the workforce: *worker* can take something, or has ended. May be called repeatedly."""
+        self._backlog.free(worker.slot, self.now())
+
     def worker_free(self, worker: Worker) -> None:
         """For the workforce: *worker* can take a job."""
         self.admission.serve_with(worker)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from leeward.base.dataclass import dataclass, field
+from leeward.base.token_bucket import TokenBucket
 from leeward.errors import BadRequest, Busy
 from leeward.spec.sizes import size_text
 
@@ -69,12 +70,11 @@ class Quotas:
 
 @dataclass(slots=True)
 class _Account:
-    """What a user uses now. *tokens* are jobs that the user may still send, as of *counted*."""
+    """What a user uses now. *pace* has the jobs that the user may still send, if they have a rate."""
 
     jobs: int = 0
     memory: int = 0
-    tokens: float | None = None
-    counted: float = 0.0
+    pace: TokenBucket | None = None
 
 
 #: Accounts of users without a running job, before unused ones are removed.
@@ -132,13 +132,12 @@ class Ledger:
         """Count a job against *user*'s rate; Busy as `admit`."""
         account = self._account(user)
         burst = max(1.0, quota.rate)
-        tokens = burst if account.tokens is None else \
-            min(burst, account.tokens + (now - account.counted) * quota.rate)
-        account.counted = now
-        account.tokens = tokens - 1 if tokens >= 1 else tokens
-        if tokens < 1:
-            raise Busy(f"user {user} may send {quota.rate:g} jobs a second; the next one in"
-                       f" {(1 - tokens) / quota.rate:.3f} s", retry_after=(1 - tokens) / quota.rate)
+        if account.pace is None:
+            account.pace = TokenBucket(burst, quota.rate, now)
+        account.pace.most, account.pace.rate = burst, quota.rate
+        if not account.pace.take(now):
+            wait = account.pace.wait(now)
+            raise Busy(f"user {user} may send {quota.rate:g} jobs a second; the next one in {wait:.3f} s", retry_after=wait)
 
     def may_start(self, user: int, memory: int, lasting: bool = False) -> bool:
         """Whether *user* may run one more job; *lasting*: a session or a sandbox, for which a worker may be made."""
@@ -203,4 +202,4 @@ class Ledger:
     def _tidy(self) -> None:
         # An account with a rate is kept, because a new one would have the full rate again.
         self._accounts = {user: account for user, account in self._accounts.items()
-                          if account.jobs or (account.tokens is not None and self.quotas.of(user).rate)}
+                          if account.jobs or (account.pace is not None and self.quotas.of(user).rate)}

@@ -165,6 +165,7 @@ class Workforce:
         """For a worker that has ended: make another one."""
         if self.by_slot.get(worker.slot) is worker:
             del self.by_slot[worker.slot]
+            self._work.unoccupied(worker)
             self._vacant = min(self._vacant, worker.slot)
             self._lean -= worker.lean
         self._idle.pop(worker, None)
@@ -199,6 +200,7 @@ class Workforce:
 
     def worker_free(self, worker: Worker) -> None:
         self._failures.pop(worker.slot, None)
+        self._work.unoccupied(worker)
         if self.claims(worker):
             return
         if worker.arming.next_holder:

@@ -356,12 +356,9 @@ class Execution:
         own = partial(starvation.own_time, passed, spent - self.before.cpu_time)
         if own() >= limits.time and self._output_watch is not None and not self._output_watch.take_full():
             return  # the daemon may have been as late as the job
-        if own() >= limits.time:
-            surely = own() - starvation.unknown >= limits.time
-            if starvation.settled or surely or passed >= limits.wall:
-                self._out_of_time()
-            else:
-                self._timers["time"] = self._reactor.after(max(METER_S, starvation.pause), self._check_time)
+        surely = own() - starvation.unknown >= limits.time
+        if own() >= limits.time and (starvation.settled or surely):
+            self._out_of_time()
         elif passed >= limits.wall:
             self._on_reply(0)  # the loop may be late although the job isn't
             if not self._has_ended(self._check_time):
@@ -535,7 +532,7 @@ class Execution:
             return
         try:
             self.take_back()
-            why = self._stop or self._runner.ended_by_watchdog
+            why = self._stop or self._ended_by_watchdog()
             if why is None and self._not_started(status):
                 self._give_up()
                 return
@@ -552,6 +549,14 @@ class Execution:
             self._reactor.barrier.note(self.emptied, error)
         if not self.over:
             self._finish(None if complete else (status, reason))
+
+    def _ended_by_watchdog(self) -> Stop | None:
+        """Why the watchdog has ended the job: one with a bound by the wall's clock isn't blamed for what it didn't use."""
+        why, own = self._runner.ended_by_watchdog, self._starvation
+        if why is not Stop.TIME or own is None:
+            return why
+        spent = self._runner.leaf.cpu_time() - self.before.cpu_time
+        return Stop.TIME if own.surely_used(self.started, spent) >= self._job.limits.time else Stop.STARVED
 
     def _finish(self, end: tuple[int | None, str] | None) -> None:
         """Make the report; *end* is None if a complete reply says how the job ended."""

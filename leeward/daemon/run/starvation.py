@@ -105,6 +105,10 @@ class Starvation:
         """Seconds of its time that a job has used, *passed* seconds after its start, with *spent* seconds of a processor."""
         return max(passed - self.seconds, min(passed, spent / self._processors))
 
+    def surely_used(self, started: float, spent: float) -> float:
+        """As `own_time`, of a job that is gone: what it waited for since the last look nobody knows."""
+        return max(self._at - started - self.seconds - self.unknown, spent / self._processors)
+
     def _read(self) -> Iterator[tuple[int, TaskTimes]]:
         """The times of the job's tasks; those that are ending are left out."""
         count = 0

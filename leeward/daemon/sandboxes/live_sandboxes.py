@@ -360,6 +360,21 @@ class LiveSandboxes:
             entry.until = self._reactor.now() + lifetime
         self._look_at(entry)
 
+    def change(self, entry: SandboxEntry, metadata: Mapping[str, str],
+               narrowed: tuple[dict[str, Any], dict[str, Any]] | None) -> None:
+        """
+        Give the sandbox other *metadata* unless they are empty, and, unless they are None, other policies, as for
+        `seated`. RequestRejected if it sleeps: a later daemon would wake it with what it had.
+        """
+        held = entry.sandbox
+        if held.sleep is not None:
+            raise RequestRejected(f"it is {held.sleep.stage.value}, and keeps its metadata and policies until it is awake")
+        lease = held.sandbox.lease
+        held.sandbox.facts.metadata = metadata or held.sandbox.facts.metadata
+        if narrowed is not None:
+            held.sandbox.facts.egress = narrowed
+            self.seated(lease, entry.name, narrowed)
+
     def _look_at(self, entry: SandboxEntry) -> None:
         """Set the timer so that it fires no later than *entry* may have to end."""
         when = entry.next_look()

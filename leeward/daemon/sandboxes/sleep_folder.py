@@ -32,6 +32,7 @@ from weakref import WeakValueDictionary
 
 from leeward._native.memfd import memory_file, seal
 from leeward.base.dataclass import dataclass, replace
+from leeward.base.file_locks import locked
 from leeward.base.whole_files import read_whole
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import READ, Reactor
@@ -130,12 +131,7 @@ class SleepFolder:
         self._reactor, self._uses, self._folder, self._most, self._leaves = reactor, uses, folder, most, leaves
         os.makedirs(folder, mode=0o700, exist_ok=True)
         ownership.check(folder, "sleep_folder")
-        self._lock = os.open(os.path.join(folder, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise
+        self._lock = locked(os.path.join(folder, _LOCK))
         self._sizes: dict[str, Share] = {}  # of sandboxes, by their ids
         self._woken: dict[int, Share] = {}  # files that kernels have mapped, though their names are gone
         self._users: dict[str, set[str]] = {}  # of a zygote's memory, by its hash: the writer's own

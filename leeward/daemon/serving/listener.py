@@ -17,7 +17,7 @@ import socket
 import stat
 
 from leeward.daemon.loop.closing import refuse_descriptors
-from leeward.errors import BadRequest, Unsupported, quoted
+from leeward.errors import BadRequest, Unsupported, quoted, reason_of
 from leeward.spec import own_sockets
 from leeward.spec.writers import cure, others_write
 
@@ -69,7 +69,7 @@ class Listener:
                 self._identity = about.st_dev, about.st_ino
             except OSError as error:
                 sock.close()
-                raise BadRequest(f"socket {quoted(self.path)}: {(error.strerror or str(error)).lower()}") from None
+                raise BadRequest(f"socket {quoted(self.path)}: {reason_of(error)}") from None
             finally:
                 os.umask(mask)
             return sock
@@ -146,12 +146,12 @@ def _open_folder(folder: str, own: bool, group: int | None) -> int:
     except FileExistsError:
         pass
     except OSError as error:
-        raise BadRequest(f"folder {quoted(folder)} of the socket: {(error.strerror or '').lower()}") from None
+        raise BadRequest(f"folder {quoted(folder)} of the socket: {reason_of(error)}") from None
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         why = "is a symbolic link or no folder" if error.errno in (errno.ELOOP, errno.ENOTDIR) \
-            else (error.strerror or "").lower()
+            else reason_of(error)
         raise BadRequest(f"folder {quoted(folder)} of the socket: {why}") from None
     try:
         about = os.fstat(fd)
@@ -170,8 +170,7 @@ def _open_folder(folder: str, own: bool, group: int | None) -> int:
             raise Unsupported("proc", have="no /proc", need="/proc", cure="mount -t proc proc /proc")
     except PermissionError as error:
         os.close(fd)
-        raise BadRequest(f"folder {quoted(folder)} of the socket can't be given to group {group}:"
-                         f" {(error.strerror or '').lower()};"
+        raise BadRequest(f"folder {quoted(folder)} of the socket can't be given to group {group}: {reason_of(error)};"
                          " only root can give it to a group without being a member") from None
     except BaseException:
         os.close(fd)

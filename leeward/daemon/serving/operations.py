@@ -37,6 +37,7 @@ from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refu
 from leeward.wire.frames import MAX_TEXT, VERSION, decode, decode_in_place
 from leeward.wire.sandbox_requests import (
     SandboxDock,
+    SandboxExtend,
     SandboxList,
     SandboxOpen,
     SandboxRequest,
@@ -319,6 +320,8 @@ def _in_sandbox(serve: Callable[[Sandboxes, Any, SandboxEntry], Answer]) -> Hand
     def handler(of: Operations, request: SandboxRequest) -> Answer:
         sandboxes = of._flight.sandboxes
         if isinstance(request, ASLEEP):
+            if isinstance(request, SandboxExtend):
+                of._pay(request.policy)
             return serve(sandboxes, request, sandboxes.find_asleep(request.sandbox))
         if sandboxes.wakes(request, sandboxes.find_asleep(request.sandbox)):
             return None

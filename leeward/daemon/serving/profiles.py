@@ -192,6 +192,13 @@ def narrowed(request: SandboxOpen, operators: Mapping[str, Any]) -> tuple[dict[s
     return _narrowed(request.egress, request.policy, request.fetch_policy, operators)
 
 
+def narrowed_anew(key: PoolKey, policy: Mapping[str, Any], user: int, config: Config) -> tuple[
+        dict[str, Any], dict[str, Any]] | None:
+    """As `narrowed`, of another *policy* for an open sandbox of *key*."""
+    asked = SandboxOpen(1, profile=key.profile, environment=key.environment, egress=key.egress, policy=policy)
+    return narrowed(asked, operators(asked, user, config))
+
+
 def narrowed_again(key: PoolKey, kept: Sequence[Mapping[str, Any]] | None, user: int, config: Config) -> tuple[
         dict[str, Any], dict[str, Any]] | None:
     """

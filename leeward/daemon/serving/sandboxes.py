@@ -306,6 +306,10 @@ class Sandboxes:
 
     def extend(self, request: wire.SandboxExtend, entry: SandboxEntry) -> Mapping[str, Any]:
         self._times(request.idle, request.lifetime)
+        if request.metadata or request.policy:
+            key, flight = entry.sandbox.sandbox.facts.key, self._flight
+            self._desk.change(entry, request.metadata, None if not request.policy else profiles.narrowed_anew(
+                key, request.policy, flight.user, flight.server.config))
         self._desk.extend(entry, request.idle, request.lifetime)
         if request.detach:
             entry.sandbox.held = False

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from leeward.base.closing import on_failure
 from leeward.base.dataclass import dataclass, field
 from leeward.base.line_writer import LineWriter
+from leeward.base.token_bucket import TokenBucket
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.pool.pool import Ticket
 from leeward.daemon.run.report import Report
@@ -27,7 +28,7 @@ from leeward.daemon.supervisor import Denied
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.log import clean, log, stamp
 from leeward.daemon.telling.metrics import Metrics
-from leeward.errors import BadRequest, quoted
+from leeward.errors import BadRequest, quoted, reason_of
 from leeward.spec.writers import cure, others_write
 
 #: Called with the event and its fields.
@@ -44,34 +45,13 @@ KINDS = 256
 SOMEBODY = -1
 
 
-class _Bucket:
-    """Gives a token for each record: *burst* at once, and *rate* a second."""
-
-    __slots__ = ("_burst", "_counted", "_rate", "_tokens")
-
-    def __init__(self, burst: int, rate: float) -> None:
-        self._burst, self._rate = float(burst), rate
-        self._tokens, self._counted = self._burst, 0.0
-
-    def has_one(self, now: float) -> bool:
-        self._tokens = min(self._burst, self._tokens + (now - self._counted) * self._rate)
-        self._counted = now
-        return self._tokens >= 1
-
-    def is_full(self, now: float) -> bool:
-        return self.has_one(now) and self._tokens >= self._burst
-
-    def take(self) -> None:
-        self._tokens -= 1
-
-
 class Digest:
     """Passes records to *sink*, within the bounds."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
-        self._all = _Bucket(BURST, RATE)
-        self._own: dict[tuple[str, str, int], _Bucket] = {}
+        self._all = TokenBucket(BURST, RATE)
+        self._own: dict[tuple[str, str, int], TokenBucket] = {}
         self._left_out: dict[tuple[str, str, int], list[int]] = {}
 
     def record(self, now: float, event: str, reason: str, user: int, fields: Mapping[str, object],
@@ -79,9 +59,8 @@ class Digest:
         """Pass one record of *count* occurrences to the sink, or count it as left out."""
         key = (event, reason, user)
         own = self._bucket_of(key, now)
-        if own.has_one(now) and self._all.has_one(now):
-            own.take()
-            self._all.take()
+        if own.left(now) >= 1 and self._all.take(now):
+            own.take(now)
             self.sink(event, {"reason": reason, "user": user, **fields})
             return
         if key not in self._left_out and len(self._left_out) >= KINDS:
@@ -90,14 +69,14 @@ class Digest:
         sums[0] += 1
         sums[1] += count
 
-    def _bucket_of(self, key: tuple[str, str, int], now: float) -> _Bucket:
+    def _bucket_of(self, key: tuple[str, str, int], now: float) -> TokenBucket:
         found = self._own.get(key)
         if found is None:
             if len(self._own) >= KINDS:  # a full bucket equals a missing one
-                self._own = {each: bucket for each, bucket in self._own.items() if not bucket.is_full(now)}
+                self._own = {each: bucket for each, bucket in self._own.items() if bucket.left(now) < OWN_BURST}
             if len(self._own) >= KINDS:
                 key = (key[0], key[1], SOMEBODY)
-            found = self._own.setdefault(key, _Bucket(OWN_BURST, OWN_RATE))
+            found = self._own.setdefault(key, TokenBucket(OWN_BURST, OWN_RATE))
         return found
 
     @property
@@ -295,7 +274,7 @@ class _File:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
                                | os.O_NONBLOCK, 0o600)
         except OSError as error:
-            raise BadRequest(f"security_log {quoted(path)}: {(error.strerror or str(error)).lower()}") from None
+            raise BadRequest(f"security_log {quoted(path)}: {reason_of(error)}") from None
         with on_failure(os.close, self._fd):
             about = os.fstat(self._fd)
             if not stat.S_ISREG(about.st_mode):

@@ -6,6 +6,7 @@ Source: user_namespaces(7), ioctl_ns(2), and systemd's list of what takes which 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Table, gives, returns
 from leeward.base.closing import OwnedFd
+from leeward.base.file_locks import locked
 from leeward.errors import KernelRefusal, Unsupported
 
 #: The host id of root's worker 0: above what login.defs, subuid and the containers of distributions use, below 2^31.
@@ -37,16 +39,8 @@ def claim_number(folder: str = "/run/leeward-numbers") -> tuple[int, int]:
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
         for number in range(MOST_DAEMONS):
-            fd = os.open(f"{folder}/{number}", os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(fd)
-            except OSError:
-                os.close(fd)
-                raise
-            else:
-                return number, fd
+            with contextlib.suppress(BlockingIOError):  # another daemon has it
+                return number, locked(f"{folder}/{number}")
     except OSError:
         return 0, -1
     raise Unsupported("user namespace", have=f"{MOST_DAEMONS} daemons of root", need="ids that none of them gives away",

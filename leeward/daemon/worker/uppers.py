@@ -13,16 +13,17 @@ empties: it may have a million names. The folders of daemons that have crashed h
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import secrets
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 
+from leeward.base.closing import OwnedFd
+from leeward.base.file_locks import THERE, locked
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.worker.opener import Opener, OpenerOrder
 from leeward.daemon.worker.orphans import STARTED
@@ -48,10 +49,10 @@ class Uppers:
         os.makedirs(place, 0o700, exist_ok=True)
         self._folder = os.path.join(place, secrets.token_hex(8))
         self._gone = os.path.join(self._folder, _GONE)
-        with _locked(os.path.join(place, _LOCK)):
+        with OwnedFd(locked(os.path.join(place, _LOCK), wait=True)):
             others = [entry for entry in os.listdir(place) if entry != _LOCK]
             os.makedirs(self._gone, 0o700)
-            self._fd = _lock(self._folder)
+            self._fd = locked(self._folder, THERE)
             for entry in others:
                 self._take_over(os.path.join(place, entry))
         self._empty()
@@ -59,7 +60,7 @@ class Uppers:
     def _take_over(self, path: str) -> None:
         """Remove the folder of a daemon that is gone."""
         try:
-            os.close(_lock(path))
+            os.close(locked(path, THERE))
         except OSError:
             return
         os.rename(path, os.path.join(self._gone, str(next(self._names))))
@@ -76,11 +77,8 @@ class Uppers:
         """Have a detached mount of the folder *path* made, which *done* owns; Busy, OSError."""
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with here, there:
-            fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
+            with OwnedFd(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as fd:
                 socket.send_fds(here, [b"-"], [fd])
-            finally:
-                os.close(fd)
             return self._opener.open(there.fileno(), [asdict(Folder(path, path, writable=True))], 0, done)
 
     def remove(self, path: str) -> None:
@@ -143,24 +141,3 @@ class Upper:
     def close(self) -> None:
         """The keeper and its runners are gone."""
         self._uppers.remove(self.path)
-
-
-def _lock(path: str) -> int:
-    """Open the folder *path*, and lock it; BlockingIOError if somebody else has."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-@contextlib.contextmanager
-def _locked(path: str) -> Iterator[None]:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import click
@@ -17,8 +18,8 @@ from leeward_cli.mapping import _Bar, _Jobs, _Results, _row
 FILE = '"print(1)"\n\n{"id": "a", "code": "2", "timeout": 3}\n{"code": "4"}\n'
 
 
-def read(text: str, known: set[tuple[object, str]] | None = None) -> tuple[list[dict[str, object]], list[object]]:
-    jobs = _Jobs(io.StringIO(text), known or set())
+def read(text: str | bytes, known: set[tuple[object, str]] | None = None) -> tuple[list[dict[str, object]], list[object]]:
+    jobs = _Jobs(io.BytesIO(text if isinstance(text, bytes) else text.encode()), known or set())
     return list(jobs), [name["id"] for _, (_, name) in sorted(jobs.names.items())]
 
 
@@ -28,8 +29,9 @@ def test_a_line_is_code_or_an_object() -> None:
 
 @pytest.mark.parametrize(("text", "said"), [
     ("{", "line 1 is no JSON"), ("3", "line 1 is neither code nor an object"), ('"1"\n{"id": []}', "line 2 is neither"),
-    ('{"id": "a"}\n{"id": "a"}', "line 2: the id 'a' is there twice")])
-def test_a_line_that_is_no_job_is_named(text: str, said: str) -> None:
+    ('{"id": "a"}\n{"id": "a"}', "line 2: the id 'a' is there twice"), ("[" * 100_000, "line 1 is no JSON"),
+    (b'"1"\n"\xff"', "line 2 is no JSON"), ('{"code": "1", "max_output": 5}', "line 1: .* did you mean 'output'")])
+def test_a_line_that_is_no_job_is_named(text: str | bytes, said: str) -> None:
     with pytest.raises(click.UsageError, match=said):
         read(text)
 
@@ -37,7 +39,7 @@ def test_a_line_that_is_no_job_is_named(text: str, said: str) -> None:
 def test_what_has_a_result_is_not_run_again(tmp_path: Path) -> None:
     """But what was refused is, and a job that has another content now; half a line is cut off."""
     path = str(tmp_path / "out")
-    jobs = _Jobs(io.StringIO(FILE), set())
+    jobs = _Jobs(io.BytesIO(FILE.encode()), set())
     list(jobs)
     with _Results(path) as results:
         results.add({**jobs.names[0][1], "outcome": "finished"})
@@ -58,12 +60,30 @@ def test_two_at_once_do_not_write_one_file(tmp_path: Path) -> None:
         _Results(path)
 
 
-@pytest.mark.parametrize("text", ["hello\n", "hello", '{"id": 1, "job_hash": ""}\nhello', "{}"])
-def test_another_file_is_not_written(tmp_path: Path, text: str) -> None:
-    (tmp_path / "notes").write_text(text)
+@pytest.mark.parametrize("content", ["hello\n", "hello", '{"id": 1, "job_hash": ""}\nhello', "{}",
+                                     '{"id": 1, "code": "1"}', '{"id": 1}\n', "[" * 100_000])
+def test_another_file_is_not_written(content: str, tmp_path: Path) -> None:
+    """Also where its last line has no newline, as one that was half written."""
+    (tmp_path / "notes").write_text(content)
     with pytest.raises(click.UsageError, match="isn't a file of results"):
         _Results(str(tmp_path / "notes"))
-    assert text == (tmp_path / "notes").read_text()
+    assert content == (tmp_path / "notes").read_text()
+
+
+def test_a_result_without_its_newline_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text('{"id": 1, "job_hash": "a"}')
+    with _Results(str(tmp_path / "out")) as results:
+        results.add({"id": 2, "job_hash": "b"})
+        assert {(1, "a")} == results.known
+    assert '{"id": 1, "job_hash": "a"}\n{"id": 2, "job_hash": "b"}\n' == (tmp_path / "out").read_text()
+
+
+def test_results_are_in_a_file_on_a_disk(tmp_path: Path) -> None:
+    """/dev/full is an endless line; a pipe has no beginning."""
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("/dev/full", str(tmp_path / "pipe")):
+        with pytest.raises(click.UsageError, match="isn't a file on a disk"):
+            _Results(place)
 
 
 def test_a_row_says_how_a_job_ended() -> None:
@@ -93,6 +113,6 @@ def test_the_bar_is_for_terminals(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_a_job_counts_with_the_lines_that_were_left_out_before_it() -> None:
-    jobs = _Jobs(io.StringIO('\n"1"\n\n\n"ä"\n'), set())
+    jobs = _Jobs(io.BytesIO('\n"1"\n\n\n"ä"\n'.encode()), set())
     assert 2 == len(list(jobs))
     assert [5, 7] == [size for size, _ in jobs.names.values()]

@@ -6,6 +6,7 @@ import inspect
 import linecache
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,6 +42,46 @@ def shown(source: str) -> str:
         assert end.error is not None
         return end.error[2]
     raise AssertionError("it didn't raise")
+
+
+class _Text(str):
+    __slots__ = ()
+
+    def encode(self, *_: Any) -> bytes:
+        raise LookupError
+
+
+class _Odd(OSError):
+    errno = property(lambda self: {}["errno"])  # type: ignore[assignment]
+    __class__ = property(lambda self: {}["class"])  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return _Text("odd")
+
+
+def _unshowable() -> SyntaxError:
+    error = SyntaxError("odd")
+    error.lineno, error.text, error.filename = "a", 5, ["/dev/zero"]  # type: ignore[assignment]
+    return error
+
+
+@pytest.mark.parametrize("make", [_Odd, _unshowable])
+def test_an_error_whose_class_fails_is_told_as_any(make: Callable[[], BaseException],
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    error = make()
+    end = program.raised(error)
+
+    assert end.error is not None
+    assert (1, type(error).__name__, "odd") == (end.exit_code, *end.error[:2])
+    assert str is type(end.error[1])
+    assert end.error[2] == capsys.readouterr().err
+    assert end.error[2].endswith("odd\n")
+
+
+@pytest.mark.parametrize("broken", ["TracebackException", "format_exception"])
+def test_a_job_without_traceback_has_its_error_told(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traceback, broken, None)
+    assert shown("1 / 0").endswith("ZeroDivisionError: division by zero\n")
 
 
 @pytest.mark.parametrize("name", RAISE)

@@ -187,9 +187,10 @@ class AskingBox:
         """Keep the sandbox, whose work is over, for as long as the daemon lets it live, and end what still runs in it."""
         self.is_left = True
         self._end_processes(lambda row: row["process"] != self.bridge.number)
-        for more in ({"idle": LEFT_S}, {"lifetime": _LIFETIME_S}):
-            with contextlib.suppress(LeewardError):  # it has the longest already
-                self.box.extend(**more)
+        with contextlib.suppress(LeewardError):  # it has the longest already
+            self.box.extend(idle=LEFT_S)
+        with contextlib.suppress(LeewardError):
+            self.box.extend(lifetime=_LIFETIME_S)
 
     def stop(self) -> None:
         """End the sync, after its last pass, the bridge and the hiding; the sandbox stays."""

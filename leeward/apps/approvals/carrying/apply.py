@@ -31,7 +31,7 @@ from leeward.apps.approvals.queue.subjects import ProjectPath, project_path
 from leeward.base.closing import OwnedFd
 from leeward.client.changes import CHUNK, FOLDER, type_of
 from leeward.client.placing import NewFile, put_link
-from leeward.errors import BadRequest, Busy, Stale
+from leeward.errors import BadRequest, Busy, Stale, reason_of
 from leeward.spec.obeyed.repositories import makes_repository
 
 #: Projects at once.
@@ -180,7 +180,7 @@ class Project:
         except OSError as error:
             if error.errno not in _OF_ANOTHER_STATE:
                 raise
-            raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
+            raise Stale(f"{order.path!r:.120}: {reason_of(error)}", order.path) from None
         finally:
             os.close(parent)
 
@@ -204,7 +204,7 @@ class Project:
                     os.mkdir(parts[end - 1], 0o755, dir_fd=above)
                 fd = open_beneath(self._fd, b"/".join(parts[:end]), FOLDER)
             except OSError as error:
-                why = (error.strerror or "an error").lower()
+                why = reason_of(error)
                 raise Stale(f"the folder of {order.path!r:.120}: {why}", order.path) from None
             if end == len(parts):
                 return fd, name
@@ -319,7 +319,7 @@ def _finish(queue: ApprovalQueue, project: Project, request: ApprovalRequest, or
     except BadRequest as error:
         queue.finish(request.id, str(error), failed=True)
     except OSError as error:
-        queue.finish(request.id, f"{order.path!r:.120}: {(error.strerror or 'an error').lower()}", failed=True)
+        queue.finish(request.id, f"{order.path!r:.120}: {reason_of(error)}", failed=True)
     else:
         queue.finish(request.id)
 
@@ -354,7 +354,7 @@ class OpenProjects:
                 try:
                     found = self._open[path] = Project(path)
                 except OSError as error:
-                    raise BadRequest(f"{path!r:.200}: {(error.strerror or 'an error').lower()}") from None
+                    raise BadRequest(f"{path!r:.200}: {reason_of(error)}") from None
             return found
 
     def of(self, request: ApprovalRequest) -> Project:

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from leeward.errors import BadRequest, Busy
+from leeward.errors import BadRequest, Busy, reason_of
 from leeward.spec.obeyed.lookup import DOTTED, obeyed_by
 from leeward.spec.unseen import LONG_BLANK, blanked_lines, is_hidden, mixed_words
 
@@ -130,7 +130,7 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) ->
                 if child.poll() is None:  # with its children, which are in its process group
                     os.killpg(child.pid, signal.SIGKILL)
     except OSError as error:
-        raise GitFailed(f"git: {(error.strerror or 'an error').lower()}") from None
+        raise GitFailed(f"git: {reason_of(error)}") from None
     if not is_whole and not cut:
         raise GitFailed(f"git {argv[0]} printed more than {MOST_PRINTED} bytes")
     if child.returncode == 127:

@@ -15,6 +15,7 @@ from typing import Any
 
 from leeward.apps.approvals.queue.subjects import RuleSubject, storable, subject_text
 from leeward.base.points import point
+from leeward.base.token_bucket import TokenBucket
 from leeward.errors import BadRequest, Busy
 
 #: Seconds after which a pending request expires, by category; requests of other categories don't expire.
@@ -166,23 +167,19 @@ class IntakeRate:
 
     def __init__(self, each_minute: int) -> None:
         self._most = each_minute
-        self._left: dict[str, tuple[float, float]] = {}
+        self._buckets: dict[str, TokenBucket] = {}
 
     def take(self, sandbox: str, now: float) -> float:
         """
         Take one token of *sandbox* at *now*, seconds of a monotonic clock. Returns 0.0, or the seconds until there is
         one.
         """
-        left, since = self._left.get(sandbox, (float(self._most), now))
-        left = min(float(self._most), left + (now - since) * self._most / 60)
-        if len(self._left) > 1000:  # a full bucket needn't be kept
-            self._left = {name: held for name, held in self._left.items()
-                          if held[0] + (now - held[1]) * self._most / 60 < self._most}
-        if left < 1:
-            self._left[sandbox] = left, now
-            return (1 - left) * 60 / self._most
-        self._left[sandbox] = left - 1, now
-        return 0.0
+        bucket = self._buckets.get(sandbox)
+        if bucket is None:
+            if len(self._buckets) > 1000:  # a full bucket needn't be kept
+                self._buckets = {name: held for name, held in self._buckets.items() if held.left(now) < self._most}
+            bucket = self._buckets[sandbox] = TokenBucket(self._most, self._most / 60, now)
+        return 0.0 if bucket.take(now) else bucket.wait(now)
 
 
 def check_room(bounds: IntakeBounds, load: tuple[int, int, int], more: int) -> None:

@@ -10,7 +10,6 @@ Source:    sqlite.org/wal.html; flock(2)
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -25,8 +24,9 @@ from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRe
 from leeward.apps.approvals.queue.rules import DEFAULT_DENY, Effect, check_mode, parse_rule
 from leeward.apps.approvals.queue.subjects import subject_of, subject_text
 from leeward.base.closing import OwnedFd, on_failure
+from leeward.base.file_locks import locked
 from leeward.base.whole_files import write_whole
-from leeward.errors import BadRequest, Busy, Unsupported
+from leeward.errors import BadRequest, Busy, Unsupported, reason_of
 
 FORMAT = 2
 FILE, COPY = "requests.sqlite", "rules.json"
@@ -383,13 +383,10 @@ def _request(row: Any) -> ApprovalRequest:
 
 
 def _locked(folder: str) -> int:
-    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
+        return locked(os.path.join(folder, "lock"))
+    except BlockingIOError:
         raise Busy(f"another program decides by {folder} now") from None
-    return lock
 
 
 def _read_rule(effect: Any, text: Any, project: Any) -> tuple[Effect, str, str]:
@@ -423,7 +420,7 @@ def write_file(path: str, content: bytes, what: str, *, lasting: bool = True) ->
     try:
         write_whole(path, content, lasting=lasting)
     except OSError as error:
-        raise Busy(f"{what} can't be written: {(error.strerror or 'an error').lower()}") from None
+        raise Busy(f"{what} can't be written: {reason_of(error)}") from None
 
 
 def _write_copy(folder: str, copied: RuleCopy) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from leeward.apps.approvals.carrying.orders import NOTHING, FileState
 from leeward.apps.approvals.queue.subjects import project_path, storable
 from leeward.apps.approvals.sync.changes import is_left_out
+from leeward.base.token_bucket import TokenBucket
 from leeward.client.changes import FolderChange, UpperRow
 from leeward.errors import BadRequest
 
@@ -101,17 +102,11 @@ class SyncBudget:
     """The budget of one sandbox's sync, from *now* on a monotonic clock: a token bucket of files and one of bytes."""
 
     def __init__(self, now: float) -> None:
-        self._files, self._bytes, self._at = float(BURST_FILES), float(BURST_BYTES), now
+        self._files, self._bytes = TokenBucket(BURST_FILES, FILES_S, now), TokenBucket(BURST_BYTES, BYTES_S, now)
 
     def take(self, size: int, now: float) -> bool:
         """Take one file of *size* bytes; False, and nothing is taken, if there isn't enough left."""
-        gone, self._at = max(0.0, now - self._at), max(now, self._at)
-        self._files = min(float(BURST_FILES), self._files + gone * FILES_S)
-        self._bytes = min(float(BURST_BYTES), self._bytes + gone * BYTES_S)
-        if self._files < 1 or self._bytes < size:
-            return False
-        self._files, self._bytes = self._files - 1, self._bytes - size
-        return True
+        return self._files.left(now) >= 1 and self._bytes.take(now, size) and self._files.take(now)
 
 
 def sync_option(options: dict[str, Any]) -> str | None:

@@ -6,7 +6,6 @@ Trust:     none. Any bytes give a value or WebProblem.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from typing import Any
 from urllib.parse import parse_qsl
@@ -15,6 +14,7 @@ import anyio
 from starlette.requests import ClientDisconnect, Request
 
 from leeward.apps.approvals.web.problems import WebProblem, bad, too_large
+from leeward.base.strict_json import json_object
 
 #: Bytes of a body, at most: of most calls, and of one with a file's content.
 MOST_BODY, MOST_CONTENT_BODY = 1 << 16, 24 << 20
@@ -67,21 +67,10 @@ class BodyReader:
 
 def json_fields(body: bytes) -> dict[str, Any]:
     """The JSON object in *body*, in UTF-8; {} for an empty body."""
-    if not body:
-        return {}
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
-        if b"\\u" in body:
-            json.dumps(value, ensure_ascii=False).encode()  # fails for a lone surrogate
-    except (ValueError, RecursionError):
+        return json_object(body) if body else {}
+    except ValueError:
         raise bad("a body is one object of JSON in UTF-8") from None
-    if not isinstance(value, dict):
-        raise bad("a body is one object of JSON in UTF-8")
-    return value
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(name)
 
 
 def form_fields(body: bytes) -> dict[str, Any]:

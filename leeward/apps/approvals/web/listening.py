@@ -37,7 +37,7 @@ from leeward.apps.approvals.bridge.bridge import Answering, BridgeRequest
 from leeward.apps.approvals.service_paths import own_folder
 from leeward.apps.approvals.web.gate import SCOPE_KEY, AskingSandbox, Credential
 from leeward.base.closing import on_failure
-from leeward.errors import Busy, Unsupported
+from leeward.errors import Busy, Unsupported, reason_of
 from leeward.spec.bounded_log import BoundedLog
 from leeward.spec.peers import credentials, said_of_peer, shares_namespaces
 
@@ -145,7 +145,7 @@ def bind_loopback(port: int) -> socket.socket:
         made.setblocking(False)
     except OSError as error:
         made.close()
-        raise Busy(f"port {port} of 127.0.0.1: {(error.strerror or 'an error').lower()}") from None
+        raise Busy(f"port {port} of 127.0.0.1: {reason_of(error)}") from None
     return made
 
 

@@ -24,6 +24,7 @@ from leeward.apps.serve.e2b.processes import ProcessTable
 from leeward.apps.serve.nodes import ID, LETTERS
 from leeward.apps.serve.problems import ServeProblem, bad, busy, gone, missing
 from leeward.apps.serve.tokens import ServeTenant
+from leeward.apps.serve.volumes import mounts_of
 from leeward.client.aio_process import AsyncKernel
 from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.errors import Busy, DaemonError, RequestRejected, SandboxOver
@@ -144,14 +145,14 @@ class Boxes:
         door.regularly.append(self._all)
 
     async def open(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], key: str,
-                   **options: Any) -> OpenBox:
+                   marks: Mapping[str, str] = {}, **options: Any) -> OpenBox:
         """
         A new sandbox; the one that was made before by a request with the same *key*, if there is one ("": no key). Its
-        ports are for those with a token if *is_private*; the other *options* are AsyncSandbox's. The server says which
-        environment it has, the tenant's quota how much memory.
+        ports are for those with a token if *is_private*, it shows the *volumes*, and its metadata have further *marks*; the
+        other *options* are AsyncSandbox's. The server says which environment it has, the tenant's quota how much memory.
         """
         given = {"environment": self._door.options.environment or None, "memory": tenant.quota.memory or None, **options}
-        return await self._once(tenant, key, lambda hashed: self._open(tenant, use, template, metadata, hashed, given))
+        return await self._once(tenant, key, lambda hashed: self._open(tenant, use, template, metadata, hashed, given, marks))
 
     async def _once(self, tenant: ServeTenant, key: str, make: Callable[[str], Awaitable[OpenBox]]) -> OpenBox:
         hashed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32] if key else ""
@@ -166,8 +167,9 @@ class Boxes:
 
     async def open_as_told(self, tenant: ServeTenant, use: Use, template: str, key: str = "", **options: Any) -> OpenBox:
         """As `open`, in the server's profile, with the tenant's policy of egress, for as long as its quota allows."""
-        box = await self.open(tenant, use, template, {}, key, profile=self._door.options.box_profile,
-                              **({"egress": tenant.egress[0]} if tenant.egress else {}), **options)
+        if tenant.egress:
+            options["egress"] = tenant.egress[0]
+        box = await self.open(tenant, use, template, {}, key, profile=self._door.options.box_profile, **options)
         if (await self.info(box))["left"] > tenant.quota.lifetime:
             await box.box.extend(lifetime=float(tenant.quota.lifetime))
         return box
@@ -190,6 +192,8 @@ class Boxes:
 
     async def _copy(self, tenant: ServeTenant, use: Use, source: OpenBox, metadata: Mapping[str, str], lasts: float | None,
                     name: str, hashed: str, wanted: Mapping[str, Any]) -> OpenBox:
+        if source.options.get("volumes"):
+            raise bad("a sandbox with volumes isn't copied")
         async with source.making:
             options = {**wanted, "lifetime": None if wanted.get("sleeps") else lasts, "idle": lasts}
             marks, contexts = {}, list(source.contexts.items())  # others may be made or closed meanwhile
@@ -225,10 +229,13 @@ class Boxes:
         try:
             given = dict(options)
             is_private, sleeps = options.pop("is_private", False), options.get("sleeps", False)
+            volumes = options.pop("volumes", ())
             marks = {_TEMPLATE: template, **({_KEY: hashed} if hashed else {}), **({_PRIVATE: "1"} if is_private else {}),
                      **({SLEEPS: "1"} if sleeps else {}), **marks}
-            box, identity = await self._door.nodes.open(
-                (beside.box, beside.id) if beside is not None else None, metadata=marked(tenant, metadata) | marks, **options)
+            with mounts_of(volumes) as mounts:
+                box, identity = await self._door.nodes.open(
+                    (beside.box, beside.id) if beside is not None else None, metadata=marked(tenant, metadata) | marks,
+                    **({"mounts": mounts} if mounts else {}), **options)
             try:
                 found = OpenBox(identity, tenant.id, template, dict(metadata), box, ProcessTable(box),
                                 is_private=is_private, home=await self._home(identity, options["profile"], box),
@@ -388,6 +395,20 @@ class Boxes:
                 raise
             raise missing("The sandbox was not found") from None
 
+    async def change(self, box: OpenBox, changed: Callable[[Mapping[str, str]], tuple[
+            Mapping[str, str], dict[str, Any] | None]]) -> dict[str, Any]:
+        """
+        Give a sandbox the metadata and the policy that *changed* makes of its metadata; returns its row. ServeProblem 404
+        if it has ended, RequestRejected while it sleeps.
+        """
+        async with box.making:
+            metadata, policy = changed((await self.info(box))["metadata"])
+            row = await box.box.extend(metadata=metadata, policy=policy)
+            box.metadata = own_metadata(metadata)
+            if policy is not None and box.options:
+                box.options["policy"] = policy  # of its copies, too
+        return row
+
     def over(self, box: OpenBox, reason: str) -> None:
         """The sandbox has ended: forget it, and tell the log."""
         if self.has(box):
@@ -492,7 +513,13 @@ def is_id(text: str) -> bool:
 
 def marked(tenant: ServeTenant, metadata: Mapping[str, str]) -> dict[str, str]:
     """The metadata of a tenant's sandbox for the daemon, with the caller's in it."""
-    return {**{f"{_OWN}{name}": value for name, value in metadata.items()}, _TENANT: tenant.id}
+    return with_own({_TENANT: tenant.id}, metadata)
+
+
+def with_own(metadata: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """A sandbox's *metadata* with other ones of its caller's."""
+    return {**{f"{_OWN}{name}": value for name, value in own.items()},
+            **{name: value for name, value in metadata.items() if not name.startswith(_OWN)}}
 
 
 def own_metadata(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -57,14 +57,15 @@ def routes(door: Door) -> list[BaseRoute]:
         ("POST", "/sandboxes/{id}/refreshes", face.timeout), ("POST", "/sandboxes/{id}/connect", face.connect),
         ("POST", "/sandboxes/{id}/resume", face.connect), ("POST", "/sandboxes/{id}/pause", face.pause),
         ("GET", "/sandboxes/{id}/metrics", face.metrics), ("POST", "/sandboxes/{id}/fork", face.fork),
+        ("PUT", "/sandboxes/{id}/network", face.network),
         ("POST", "/sandboxes/{id}/snapshots", face.snapshot), ("GET", "/snapshots", face.snapshots),
         ("DELETE", "/templates/{id:path}", face.remove_snapshot)]
     absent = "GET POST PUT PATCH DELETE"
     return [
         *(routed(method, f"{version}{path}", door.knows, envd.refused, handler)
           for version in ("", "/v2") for method, path, handler in table),
-        *(routed(absent, f"{version}/sandboxes/{{id}}/{name}", door.knows, envd.refused, face.absent)
-          for version in ("", "/v2") for name in ("network", "logs")),
+        *(routed(absent, f"{version}/sandboxes/{{id}}/logs", door.knows, envd.refused, face.absent)
+          for version in ("", "/v2")),
         *(routed(absent, f"{path}{rest}", door.knows, envd.refused, face.absent)
           for path in _ABSENT for rest in ("", "/{rest:path}")),
         *envd.routes(door, boxes), *code.routes(door, boxes)]
@@ -215,6 +216,19 @@ class ControlFace:
         await self._boxes.info(box)
         await box.box.extend(lifetime=None if SLEEPS in box.marks else seconds, idle=seconds)
 
+    async def network(self, call: ServeCall) -> Response:
+        """Change what a sandbox may reach of what its tenant may; connections that are open end."""
+        box, fields = await self._found(call), await call.fields()
+        if fields.get("rules") or fields.get("egressProxy"):
+            raise ServeProblem(501, "rules and egressProxy aren't offered here")
+        wanted = egress_of(call.tenant, {"network": fields, "allow_internet_access": fields.get("allow_internet_access")})
+        policy = wanted.get("policy") or narrowing(["*"] if wanted else [])
+        if (await self._boxes.info(box))["egress"]:
+            await self._boxes.change(box, lambda metadata: (metadata, policy))
+        elif wanted:
+            raise ServeProblem(501, "a sandbox that was opened without the Internet doesn't get it later")
+        return Response(status_code=204)
+
     async def connect(self, call: ServeCall) -> Response:
         box, fields = await self._found(call), await call.fields()
         seconds = self._lasting(call.tenant, fields, LASTS_S)
@@ -268,7 +282,12 @@ def egress_of(tenant: ServeTenant, fields: Mapping[str, Any]) -> Row:
         return {}
     if [each for each in denied if each != "0.0.0.0/0"]:
         raise ServeProblem(501, "denyOut is offered for 0.0.0.0/0 alone")
-    return {"egress": tenant.egress[0], **({"policy": {"allow": allowed}} if allowed else {})}
+    return {"egress": tenant.egress[0], **({"policy": narrowing(allowed)} if allowed else {})}
+
+
+def narrowing(allowed: Sequence[str], denied: Sequence[str] = ()) -> Row:
+    """A policy within the tenant's, whose ports and addresses are the tenant's."""
+    return {"allowed_domains": [*allowed], "blocked_domains": [*denied], "deny_private_ips": False}
 
 
 def _is_private(fields: Mapping[str, Any]) -> bool:
@@ -285,11 +304,13 @@ def options_of_copy(kept: Mapping[str, Any], tenant: ServeTenant, fields: Mappin
             "is_private": kept.get("is_private", False) or _is_private(fields),
             "env": {**kept.get("env", {}), **texts(fields, "envVars")},
             "sleeps": taken(fields, "autoPause", bool, False), "memory": tenant.quota.memory or None}
-    lists = [set(each["policy"]["allow"]) for each in (kept, network) if each.get("policy")]
-    allowed = sorted(set.intersection(*lists)) if lists else []
-    if not network or not kept.get("egress") or (lists and not allowed):
+    policies = [each["policy"] for each in (kept, network) if each.get("policy")]
+    lists = [{*each["allowed_domains"]} for each in policies if "*" not in each["allowed_domains"]] or [{"*"}]
+    allowed = sorted(set.intersection(*lists))
+    denied = sorted({name for each in policies for name in each["blocked_domains"]})
+    if not network or not kept.get("egress") or not allowed:
         return made
-    return {**made, "egress": network["egress"], **({"policy": {"allow": allowed}} if allowed else {})}
+    return {**made, "egress": network["egress"], **({"policy": narrowing(allowed, denied)} if policies else {})}
 
 
 def _page(rows: list[Row], query: Mapping[str, str]) -> tuple[list[Row], dict[str, str]]:

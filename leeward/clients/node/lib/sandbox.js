@@ -84,7 +84,7 @@ class Sandbox {
   /** 26 characters; the first use opens the sandbox. */
   id() {
     if (!this.opened) {
-      if (this.closed) return Promise.reject(new SandboxOver('the sandbox was closed before it was used', { reason: 'killed' }));
+      if (this.closed) return Promise.reject(new SandboxOver('the sandbox was closed before it was used', { reason: 'killed', begun: false }));
       const opened = this.open();
       this.opened = opened;
       opened.catch(() => { if (this.opened === opened) this.opened = null; }); // the next call tries again
@@ -269,10 +269,10 @@ class Sandbox {
     return this.ask('sandbox_info');
   }
 
-  /** Change when the daemon ends it: seconds. */
+  /** Change when the daemon ends it: seconds; or its metadata, or its policy. */
   async extend(options = {}) {
-    const { idle, lifetime } = known('extend', options, ['idle', 'lifetime']);
-    return this.ask('sandbox_extend', { idle, lifetime });
+    const { idle, lifetime, metadata, policy } = known('extend', options, ['idle', 'lifetime', 'metadata', 'policy']);
+    return this.ask('sandbox_extend', { idle, lifetime, metadata, ...policies({ policy }) });
   }
 
   /** End it with everything in it; resolves when no process of it is left. */

@@ -602,6 +602,10 @@ export interface Requests {
     lifetime?: number;
     /** the sandbox isn't held by a connection any more */
     detach?: boolean;
+    /** all of it, as for `sandbox_open` */
+    metadata?: Record<string, string>;
+    /** as for `sandbox_open`, in place of the one before, and of `fetch_policy`: connections that are open, and fetches, end */
+    policy?: Record<string, any>;
   };
   sandbox_fetch: {
     /** its id */

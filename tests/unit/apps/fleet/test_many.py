@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from leeward.apps.fleet.many import Job, Many
+from leeward.client.aio_mapping import ends_of
+from leeward.client.many import Course, MapEnd, MapJob
 from leeward.errors import Busy
 from leeward.spec.outcome import Outcome, Result
 
@@ -26,7 +27,7 @@ class Stand:
         self.running = self.most = self.begun = 0
         self._chance = random.Random(1)
 
-    async def run(self, number: int, job: Job) -> tuple[int, Any]:
+    async def run(self, number: int, job: MapJob) -> MapEnd:
         self.begun += 1
         self.running += 1
         self.most = max(self.most, self.running)
@@ -35,23 +36,25 @@ class Stand:
                 await asyncio.sleep(0)
             if "wrong" == job:
                 raise TypeError("no such option")
-            return number, Busy("full") if "busy" == job else result(str(job).encode())
+            if "busy" == job:
+                return MapEnd(number, job, error=Busy("full"))
+            return MapEnd(number, job, result(str(job).encode()))
         finally:
             self.running -= 1
 
-    def many(self, jobs: Any) -> Many:
-        return Many(self.run, jobs, lambda: self.room)
+    def many(self, jobs: Any, in_order: bool = False) -> AsyncGenerator[MapEnd, None]:
+        return ends_of(jobs, Course(jobs, ordered=in_order, room=lambda: self.room), self.run)
 
 
-async def all_of(many: Many, in_order: bool = False) -> list[tuple[int, Any]]:
-    return [answer async for answer in many.answers(in_order)]
+async def all_of(many: AsyncGenerator[MapEnd, None]) -> list[tuple[int, Any]]:
+    return [(each.number, each.error or each.result) async for each in many]
 
 
 @pytest.mark.parametrize("in_order", [False, True])
 @pytest.mark.parametrize("room", [1, 7, 1000])
 def test_each_job_has_one_answer(room: int, in_order: bool):
     stand = Stand(room)
-    answers = asyncio.run(all_of(stand.many(map(str, range(100))), in_order))
+    answers = asyncio.run(all_of(stand.many(map(str, range(100)), in_order)))
 
     assert [(number, str(number)) for number in range(100)] == [
         (number, answer.text) for number, answer in (answers if in_order else sorted(answers, key=lambda each: each[0]))]
@@ -78,12 +81,11 @@ def test_a_caller_that_is_slow_stops_the_reading():
             yield str(number)
 
     async def main() -> int:
-        many = Stand(5).many(jobs())
-        answers = many.answers(False)
+        answers = Stand(5).many(jobs())
         await anext(answers)
         for _ in range(200):
             await asyncio.sleep(0)
-        await many.close()
+        await answers.aclose()
         return len(read)
 
     assert asyncio.run(main()) <= 5 + 2  # one is read ahead
@@ -98,34 +100,26 @@ def test_a_source_that_waits_keeps_no_answer_back():
             await more.wait()
             yield "2"
 
-        many = Stand(5).many(jobs())
-        answers = many.answers(False)
+        answers = Stand(5).many(jobs())
         first = await anext(answers)  # while the source waits
         more.set()
-        return [first[1].text, (await anext(answers))[1].text, await anext(answers, None)]
+        return [first.result.text, (await anext(answers)).result.text, await anext(answers, None)]
 
     assert ["1", "2", None] == asyncio.run(main())
 
 
 @pytest.mark.parametrize("jobs", [["1", "wrong"], map(int, ["1", "no number"])])
 def test_a_mistake_of_the_callers_is_raised(jobs: Iterable[Any]):
-    async def main() -> None:
-        many = Stand(1).many(jobs)
-        try:
-            await all_of(many)
-        finally:
-            await many.close()
-
     with pytest.raises((TypeError, ValueError)):
-        asyncio.run(main())
+        asyncio.run(all_of(Stand(1).many(jobs)))
 
 
 def test_what_is_under_way_is_cancelled():
     async def main() -> tuple[int, int]:
         stand = Stand(8)
-        many = stand.many(map(str, range(100)))
-        await anext(many.answers(False))
-        await many.close()
+        answers = stand.many(map(str, range(100)))
+        await anext(answers)
+        await answers.aclose()
         return stand.running, stand.begun
 
     running, begun = asyncio.run(main())

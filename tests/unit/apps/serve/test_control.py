@@ -14,10 +14,15 @@ ONE = ServeTenant("one", "2", egress=("pypi", "all"), profiles=("big",))
 ALL = {"denyOut": ["0.0.0.0/0"]}
 
 
+def within(*allowed, denied=()):
+    return {"egress": "pypi", "policy": {"allowed_domains": [*allowed], "blocked_domains": [*denied],
+                                         "deny_private_ips": False}}
+
+
 @pytest.mark.parametrize(("tenant", "fields", "expected"), [
     (NONE, {}, {}), (NONE, {"allow_internet_access": True}, {}), (NONE, {"network": {"allowOut": ["a.example"]}}, {}),
     (ONE, {}, {"egress": "pypi"}), (ONE, {"allow_internet_access": False}, {}), (ONE, {"network": ALL}, {}),
-    (ONE, {"network": {"allowOut": ["a.example"], **ALL}}, {"egress": "pypi", "policy": {"allow": ["a.example"]}}),
+    (ONE, {"network": {"allowOut": ["a.example"], **ALL}}, within("a.example")),
     (ONE, {"egress": "all", "policy": {"allow": ["*"]}}, {"egress": "pypi"}),
 ])
 def test_a_sandbox_has_its_tenants_policy_or_less(tenant, fields, expected):
@@ -29,10 +34,10 @@ def test_a_sandbox_has_its_tenants_policy_or_less(tenant, fields, expected):
 @pytest.mark.parametrize(("kept", "fields", "expected"), [
     ({}, {}, {}), ({"egress": "pypi"}, {}, {"egress": "pypi"}), ({"egress": "pypi"}, {"allow_internet_access": False}, {}),
     ({"egress": "before"}, {}, {"egress": "pypi"}), ({}, {"network": {"allowOut": ["a.example"]}}, {}),
-    ({"egress": "pypi", "policy": {"allow": ["a.example", "b.example"]}},
-     {"network": {"allowOut": ["b.example", "c.example"]}}, {"egress": "pypi", "policy": {"allow": ["b.example"]}}),
-    ({"egress": "pypi", "policy": {"allow": ["a.example"]}}, {"network": {"allowOut": ["b.example"]}}, {}),
-    ({"egress": "pypi", "policy": {"allow": ["a.example"]}}, {}, {"egress": "pypi", "policy": {"allow": ["a.example"]}})])
+    (within("a.example", "b.example"), {"network": {"allowOut": ["b.example", "c.example"]}}, within("b.example")),
+    (within("a.example"), {"network": {"allowOut": ["b.example"]}}, {}), (within("a.example"), {}, within("a.example")),
+    (within("*", denied=["x.example"]), {"network": {"allowOut": ["b.example"]}}, within("b.example", denied=["x.example"])),
+    (within("*", denied=["x.example"]), {}, within("*", denied=["x.example"])), (within(), {}, {})])
 def test_a_copy_of_a_snapshot_reaches_what_both_may_reach(kept, fields, expected):
     from leeward.apps.serve.e2b.control import options_of_copy
 

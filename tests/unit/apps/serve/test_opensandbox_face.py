@@ -12,7 +12,12 @@ import pytest
 from kit.live_daemon import PATIENCE
 from leeward.apps.serve import opensandbox_face
 from leeward.apps.serve.opensandbox_face import _AT_ONCE, _BEHIND
+from leeward.apps.serve.opensandbox_network import NETWORK, asked, policy_of
+from leeward.apps.serve.problems import ServeProblem
+from leeward.apps.serve.tokens import ServeTenant, ServeVolume, volume_of
+from leeward.apps.serve.volumes import mounts_of, wanted
 from leeward.client.sandbox_calls import Chunk
+from leeward.errors import BadRequest
 from leeward.spec.outcome import Outcome, Result
 
 LINES = 10_000
@@ -96,3 +101,66 @@ def test_a_program_that_only_looks_like_a_command_in_the_background_is_none():
     assert ("/tmp/a", ["b"]) == opensandbox_face._behind({"argv": ["sh", "-c", _BEHIND, "sh", "/tmp/a", "b"]})
     for argv in (None, [], ["sh", "-c", _BEHIND], ["sh", "-c", _BEHIND, "sh", "/tmp/a"]):
         assert ("", argv or []) == opensandbox_face._behind({"argv": argv})
+
+
+ONE = ServeTenant("one", "1", egress=("web",))
+
+
+def rules(*rows: str, default: str = "deny") -> dict[str, Any]:
+    return {"networkPolicy": {"defaultAction": default, "egress": [
+        dict(zip(("action", "target"), row.split(), strict=True)) for row in rows]}}
+
+
+@pytest.mark.parametrize(("fields", "allowed", "denied"), [
+    (rules(), [], []), (rules("allow a.example", "deny b.example"), ["a.example"], ["b.example"]),
+    (rules("deny A.example", "allow a.example"), [], ["a.example"]),  # the first about a name holds
+    (rules("deny *.example", "allow a.example", default="allow"), ["a.example", "*"], ["*.example"])])
+def test_rules_of_the_network_become_a_policy_within_the_tenants(fields, allowed, denied):
+    options, marks = asked(ONE, fields)
+
+    assert "web" == options["egress"]
+    assert (allowed, denied) == (options["policy"]["allowed_domains"], options["policy"]["blocked_domains"])
+    assert options["policy"] == policy_of(json.loads(marks[NETWORK]))
+    assert ({}, {}) == asked(ServeTenant("none", "2"), fields)
+    assert ({"egress": "web"}, {}) == asked(ONE, {})
+
+
+@pytest.mark.parametrize("fields", [
+    rules("allow a.example", "deny *.example"), rules("ask a.example"), rules(default="ask"), {"networkPolicy": []},
+    {"networkPolicy": {"egress": ["a"]}}, {"networkPolicy": {"egress": [{"action": "allow"}]}}])
+def test_rules_that_cannot_be_held_are_refused(fields):
+    with pytest.raises(ServeProblem):
+        asked(ONE, fields)
+
+
+def shown(tenant, **row):
+    with mounts_of(wanted(tenant, {"volumes": [{"name": "a", "mountPath": "/data", **row}]})) as (mount,):
+        return opensandbox_face.posixpath.realpath(mount.source), mount.target, mount.writable
+
+
+def test_a_volume_shows_what_is_in_its_folder_and_nothing_by_a_link(tmp_path):
+    (tmp_path / "data" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "data" / "out").symlink_to("/etc")
+    (tmp_path / "data" / "file").write_text("x")
+    (tmp_path / "database").mkdir()
+    read = ServeVolume("read", f"{tmp_path}/data", False)
+    own = ServeTenant("one", "1", volumes=(volume_of(f"data={tmp_path}/data"), read))
+    host = {"path": f"{tmp_path}/data"}
+
+    assert (f"{tmp_path}/data", "/data", True) == shown(own, host=host)
+    assert (f"{tmp_path}/data/a/b", "/data", False) == shown(own, pvc={"claimName": "read"}, subPath="a//b", readOnly=True)
+    assert f"{tmp_path}/data/a/b" == shown(own, host={"path": f"{tmp_path}/data/a/"}, subPath="b")[0]
+    for row in ({"host": host, "subPath": "out"}, {"host": host, "subPath": "a/../../database"},
+                {"host": host, "subPath": "file"}, {"host": host, "subPath": "none"}, {"host": host, "subPath": "a\0b"},
+                *({"host": {"path": f"{tmp_path}{path}"}} for path in ("", "/database", "/data/out")),
+                {"pvc": {"claimName": "other"}}, {"pvc": {"claimName": "read"}}, {"ossfs": {"bucket": "b"}}):
+        with pytest.raises(ServeProblem):
+            shown(own, **row)
+    with pytest.raises(ServeProblem):
+        shown(ONE, host=host)
+
+
+@pytest.mark.parametrize("text", ["", "data", "data=", "data=x", "data=/", "Data=/srv", "=/srv", "a/b=/srv"])
+def test_what_is_no_volume_is_refused(text):
+    with pytest.raises(BadRequest):
+        volume_of(text)

@@ -85,7 +85,7 @@ async def opened(handler, early=b"", head=UPGRADE, made=lambda _: None):
     from leeward.apps.serve.sockets import SocketEndpoint
     from leeward.apps.serve.tokens import ServeTenant
 
-    use, tenant = Use(allowance=2), ServeTenant("t", "t")
+    use, tenant = Use(), ServeTenant("t", "t")
 
     async def knows(_request):
         return tenant, use
@@ -305,7 +305,7 @@ def test_websockets_that_are_opened_too_fast_are_refused(monkeypatch):
         from leeward.apps.serve.sockets import SocketEndpoint
         from leeward.apps.serve.tokens import ServeTenant, TenantQuota
 
-        use, told = Use(allowance=1.0), []
+        use, told = Use(), []
 
         async def knows(_request):
             return ServeTenant("t", "t", quota=TenantQuota(rate=1)), use

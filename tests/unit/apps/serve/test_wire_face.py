@@ -365,6 +365,9 @@ def test_metadata_are_marked_on_their_way_and_bare_on_the_way_back():
         await played.says(id=2, op="sandbox_info", sandbox="a" * 26)
         await played.answers(2, metadata={"own.a": "b", "serve.tenant": "t1"}, left=1.0)
         assert {"metadata": {"a": "b"}, "left": 1.0} == played.given[-1]["ok"]
+        await played.says(id=3, op="sandbox_extend", sandbox="a" * 26, metadata={"serve.tenant": "forged"})
+        assert "bad_request" == played.given[-1]["error"]["kind"]
+        assert "sandbox_info" == played.asked[-1]["op"]
 
     run(test)
 

@@ -172,6 +172,14 @@ def test_one_of_whom_nothing_runs_is_admitted_beyond_that(stand: Stand, sender: 
     assert not stand.carries(sender)
 
 
+def test_jobs_that_wait_by_themselves_hold_up_no_other_of_their_connection(stand: Stand) -> None:
+    """While one of another connection computes as much as it may: they are admitted as the first was."""
+    stand.start(*(Job(computes=True) for _ in range(4)), Job(connection=2))
+    stand.seen()
+    assert stand.carries(Job(connection=2))
+    assert not stand.carries(Job())
+
+
 def test_workers_are_made_for_jobs_that_wait(stand: Stand) -> None:
     """As many ahead as jobs wait, one if processors are short, and none without memory."""
     stand.start(Job(), Job())

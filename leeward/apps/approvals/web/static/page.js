@@ -40,7 +40,8 @@
   }
 
   function units(seconds) {
-    for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) if (seconds >= size) return `${Math.floor(seconds / size)} ${unit}`;
+    for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]])
+      if (seconds >= size) return `${Math.floor(seconds / size)} ${unit}`;
     return `${Math.max(0, Math.floor(seconds))} s`;
   }
 
@@ -249,16 +250,16 @@
     // isn't chosen any more, or isn't to be seen.
     if (!isAimed && (performance.now() - shownAt < 350 || !isShown(shown.dataset.id))) { say("Look at it first"); return; }
     const approved = answer === "approve" || answer === "always-allow";
-    const hunks = approved ? hunksOf(shown) : undefined;
+    const hunks = approved ? hunksOf(shown) : undefined, hasLeftOut = hunks && hunks.length < Number(shown.dataset.hunks);
     let everywhere;
     if (hunks && !hunks.length) { say("No change is ticked"); return; }
     if (answer.startsWith("always")) {
       if (!shown.dataset.rule) { say("No rule can be made of this request"); return; }
-      if (hunks && hunks.length < Number(shown.dataset.hunks)) { say("A rule is about whole files: tick all changes first"); return; }
+      if (hasLeftOut) { say("A rule is about whole files: tick all changes first"); return; }
       everywhere = one("#everywhere", shown).checked;
       const where = everywhere ? "for all projects" : `for ${one(".rule > .raw:last-child", shown).textContent}`;
-      const sure = await confirmed(approved ? "Always allow?" : "Always deny?", `It stores the rule ${one(".rule code", shown).textContent} ${where} and decides by it what else is pending.`, approved ? "Always allow" : "Always deny");
-      if (!sure) return;
+      const word = approved ? "Always allow" : "Always deny", rule = one(".rule code", shown).textContent;
+      if (!await confirmed(`${word}?`, `It stores the rule ${rule} ${where} and decides by it what else is pending.`, word)) return;
     }
     isDeciding = true;
     for (const each of all(".foot button")) each.disabled = true;
@@ -270,8 +271,8 @@
         body: JSON.stringify({ always: answer.startsWith("always"), digest: shown.dataset.digest, hunks, everywhere }) });
       if (answered.status === 401) { location.assign("/login"); return; }
       const said = await answered.json().catch(() => ({}));
-      if (answered.ok) say(`Request ${id} was ${approved ? "approved" : "denied"}${hunks && hunks.length < Number(shown.dataset.hunks) ? `: ${hunks.length} of ${shown.dataset.hunks} changes` : ""}`);
-      else say(said.detail || "That failed");
+      const part = hasLeftOut ? `: ${hunks.length} of ${shown.dataset.hunks} changes` : "";
+      say(answered.ok ? `Request ${id} was ${approved ? "approved" : "denied"}${part}` : said.detail || "That failed");
       if (answered.ok) await next(id, before, hasMovedOn()); else if (!hasMovedOn()) await choose(id);
     } catch (error) {
       say("The service doesn't answer");

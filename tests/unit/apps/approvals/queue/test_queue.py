@@ -251,7 +251,7 @@ def test_the_rate_forgets_those_that_are_quiet() -> None:
     for place in range(5000):
         assert 0.0 == rate.take(str(place), place * 1.0)
 
-    assert len(rate._left) < 1100
+    assert len(rate._buckets) < 1100
 
 
 def test_c302_cannot_have_more_than_a_few_rows(opened: Open) -> None:
