@@ -12,7 +12,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from leeward.errors import BadRequest, LeewardError, Unsupported
 
@@ -73,10 +73,9 @@ class _Headers:
     def member(self) -> type[tarfile.TarInfo]:
         """A class for tarfile, by which it says which of the blocks that it reads are headers: data may look like them."""
         class TarMember(tarfile.TarInfo):
-            @classmethod
-            def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-                made = super().frombuf(buf, encoding, errors)
-                self._has_records = made.type in _PAX
+            def _proc_member(member, archive: tarfile.TarFile) -> tarfile.TarInfo:  # tarfile's way in for subclasses
+                self._has_records = member.type in _PAX
+                made: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]  # the stubs lack it
                 return made
 
         return TarMember
