@@ -7,8 +7,8 @@ Runs in:   anywhere.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self
