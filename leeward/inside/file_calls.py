@@ -100,7 +100,7 @@ def failure_of(error: OSError | ValueError) -> dict[str, Any]:
 CALLS: dict[str, Callable[[Fields, file_content.Handles], dict[str, Any]]] = {
     "file_read": file_content.read, "file_write": file_content.write, "file_close": file_content.close,
     "file_append": lambda call, _: file_content.append(call),
-    "file_write_many": lambda call, _: {"failed": file_content.write_many(call["data"], failure_of)},
+    "file_write_many": lambda call, _: {"failed": file_content.write_many(call["data"], failure_of, file_tree.remove)},
     "file_read_many": lambda call, _: {"data": file_content.read_many(call["paths"], failure_of)},
     "file_edit": lambda call, _: file_content.edit(call),
     "file_copy": lambda call, _: file_tree.copy(call["path"], call["to"]),

@@ -50,6 +50,7 @@ _At = tuple[bytes, "list[_File] | None"]
 _TOPS: Mapping[bytes, _At] = {b"": (b"", None), b"/": (b"/", None)}
 #: What is told of an error.
 Told = Callable[["OSError | ValueError"], Mapping[str, Any]]
+Remove = Callable[[bytes, bool, bool], Any]
 
 
 def failed(number: int, why: str = "") -> OSError:
@@ -332,7 +333,8 @@ class _Batch:
     files need no look each.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, remove: Remove) -> None:
+        self._remove = remove
         self._word, self._left = os.urandom(8).hex().encode(), _MOST_NAMES
         self._at = {**_TOPS}
         self._missing: dict[bytes, tuple[bytes, list[_File]]] = {}  # by their present names
@@ -422,7 +424,7 @@ class _Batch:
         except FileNotFoundError:
             if above not in self._swept:
                 self._swept.add(above)
-                _sweep(above)
+                _sweep(above, self._remove)
             with contextlib.suppress(OSError):  # then its first file says why
                 self._make(there)
                 self._missing[there] = folder, []
@@ -478,10 +480,8 @@ def _marked(folder: bytes) -> tuple[int, int]:
     return fd, mode
 
 
-def _sweep(above: bytes) -> None:
+def _sweep(above: bytes, remove: Remove) -> None:
     """Remove the folders of batches in *above* whose processes were killed."""
-    from leeward.inside.file_tree import remove  # a circle
-
     there = list[bytes]()
     with contextlib.suppress(OSError), os.scandir(above or b".") as entries:
         there += (each.path for each in itertools.islice(entries, _MOST_NAMES) if _OF_BATCH.fullmatch(each.name))
@@ -491,15 +491,18 @@ def _sweep(above: bytes) -> None:
             try:
                 if os.fstat(fd).st_mode & stat.S_ISVTX:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove(folder, recursive=True, missing=True)
+                    remove(folder, True, True)
             finally:
                 os.close(fd)
 
 
-def write_many(data: bytes, told: Told) -> list[list[Any]]:
-    """Write the files of a batch. Returns the number, errno and reason of each that couldn't be written."""
+def write_many(data: bytes, told: Told, remove: Remove) -> list[list[Any]]:
+    """
+    Write the files of a batch. Returns the number, errno and reason of each that couldn't be written. *remove* is
+    file_tree's: where these run, nothing can be imported any more.
+    """
     wrong: list[list[Any]] = []
-    batch = _Batch()
+    batch = _Batch(remove)
 
     def tried(write: Callable[..., None], file: _File, *more: bytes) -> None:
         try:

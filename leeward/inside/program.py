@@ -325,6 +325,13 @@ def flush() -> dict[str, BaseException]:
     return lost
 
 
+def flush_for_copy() -> None:
+    """As `flush`, before a process is copied. Raises what a stream of the job's own has raised, unless it is closed."""
+    for error in flush().values():
+        if not isinstance(error, (AttributeError, OSError, ValueError)):
+            raise error
+
+
 def rehearse(source: bytes, main: types.ModuleType) -> End:
     """Run all of `run_code` that can be run twice: not the interpreter's end, but the check whether one is needed."""
     end = run_code(source, main)

@@ -343,7 +343,7 @@ class BranchSocket:
         """
         ends = self.received(_ENDS)  # first, since the next one's come the same way
         try:
-            program.flush()
+            program.flush_for_copy()
             if made := fork(ends, (self._door, *pipes, _OUT, _ERR), wire.BRANCH_WORD):
                 return made
         finally:

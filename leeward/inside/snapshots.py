@@ -235,7 +235,7 @@ def take(ends: list[int], kept: int, native: Native) -> Taken | None:
     try:
         if not native.known():
             raise CantTake("leeward can't take states on this machine's processor")
-        program.flush()
+        program.flush_for_copy()
         reap()
         _check()
         found = [(file, leads) for file, leads in _descriptors(kept) if file.number not in (*ours, *theirs)]

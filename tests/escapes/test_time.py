@@ -193,7 +193,7 @@ def test_c058_limits_do_not_depend_on_the_wall_clock() -> None:
         "apps/approvals/web/pages.py", "apps/approvals/web/held.py", "apps/images/store.py",
         "apps/serve/tokens.py", "apps/serve/calls.py", "apps/serve/e2b/envd.py", "apps/serve/e2b/control.py",
         "apps/serve/kernels.py", "apps/serve/jupyter_face.py", "apps/serve/opensandbox_face.py",
-            "apps/fleet/aio_fleet.py", "apps/fleet/node_client.py")} | {
+            "apps/fleet/aio_fleet.py", "apps/fleet/node_client.py", "_native/src/supervisor_charges.c")} | {
         ROOT / "cli/leeward_cli" / name for name in ("agent.py", "approvals_watch.py")}
     log = (ROOT / "leeward/daemon/telling/log.py").read_text()
     # The table of calls that a job may make names some of them.

@@ -31,8 +31,8 @@ _DEPTH = 8
 #: Seconds that the processes of all dead daemons together have to end after SIGKILL.
 _PATIENCE_S = 1.0
 
-#: Processes that are waited for at one time.
-_AWAITED = 64
+#: Processes that are waited for at one time; names of a home that are tried.
+_AWAITED, _MOST_TRIED = 64, 1000
 
 
 def name(pid: int | None = None) -> str:
@@ -52,16 +52,24 @@ def _starttime(pid: int) -> int:
 
 
 def make(parent: Group) -> Group:
-    """Make and lock this daemon's home in *parent*."""
-    for number in itertools.count():
+    """
+    Make and lock this daemon's home in *parent*. One that isn't locked yet may be taken for a dead daemon's by a sweep in
+    another pid namespace, and removed: then another is made.
+    """
+    numbers = itertools.count()
+    while True:
+        number = next(numbers)
         try:
             home = parent.make(name() if number == 0 else f"{name()}-{number}")
-            break
         except KernelRefusal as refusal:
-            if refusal.errno != errno.EEXIST:
+            if refusal.errno not in (errno.EEXIST, errno.ENOENT) or number >= _MOST_TRIED:
                 raise
-    fcntl.flock(home.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return home
+            continue
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(home.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.stat(home.name, dir_fd=parent.fd), os.fstat(home.fd)):
+                return home
+        home.close()
 
 
 def sweep(hierarchies: Iterable[Hierarchy]) -> int:

@@ -23,7 +23,7 @@ from leeward.base.closing import OwnedFd
 from leeward.client.file_calls import chunks_in, read_many, write_many
 from leeward.client.file_trees import stays_below
 from leeward.errors import PeerError
-from leeward.inside import file_content
+from leeward.inside import file_content, file_tree
 from leeward.wire.file_answers import CHUNK, MAX_ROWS, check_answer
 from leeward.wire.file_batches import file_of, found_of
 
@@ -132,7 +132,7 @@ def test_what_a_batch_has_left_whose_process_was_killed_is_removed_by_the_next_o
     child = os.fork()
     if not child:
         monkeypatch.setattr(os, "rename", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        file_content.write_many(batch, lambda _: {})
+        file_content.write_many(batch, lambda _: {}, file_tree.remove)
     os.waitpid(child, 0)
     [left] = os.listdir("at")  # control
     assert 9 == len(os.listdir(f"at/{left}"))
@@ -146,7 +146,7 @@ def test_what_a_batch_has_left_whose_process_was_killed_is_removed_by_the_next_o
     Path("at", file).touch()
     with OwnedFd(os.open(f"at/{runs}", os.O_RDONLY)) as running:
         fcntl.flock(running, fcntl.LOCK_EX)
-        assert [] == file_content.write_many(batch, lambda _: {})
+        assert [] == file_content.write_many(batch, lambda _: {}, file_tree.remove)
 
     assert sorted(["new", theirs, link, file, runs]) == sorted(os.listdir("at"))
     assert [["kept"]] * 3 == [os.listdir(folder) for folder in ("far", f"at/{theirs}", f"at/{runs}")]
@@ -173,7 +173,7 @@ def test_a_folder_that_others_make_while_many_files_are_written_keeps_what_it_ha
 
     monkeypatch.setattr(os, "rename", made_before)
     batch = b"".join(b"".join(file_of(name, -1, name)) for name in (b"new/theirs", b"new/below/1", b"new/2"))
-    wrong = file_content.write_many(batch, lambda error: {"errno": getattr(error, "errno", 0), "why": ""})
+    wrong = file_content.write_many(batch, lambda error: {"errno": getattr(error, "errno", 0), "why": ""}, file_tree.remove)
     if meanwhile == "file":
         assert [[number, errno.ENOTDIR, ""] for number in range(3)] == wrong
     else:

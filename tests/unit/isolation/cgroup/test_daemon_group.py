@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -112,3 +114,28 @@ def test_a_group_that_refuses_is_in_no_others_way(host: Host, monkeypatch: pytes
 
     assert [HOME, "w0"] == host.left()
     assert host.now <= daemon_group._PATIENCE_S
+
+
+@pytest.mark.parametrize("removes", [False, True])
+def test_a_home_that_a_sweep_takes_before_it_is_locked_is_made_anew(host: Host, monkeypatch: pytest.MonkeyPatch,
+                                                                    removes: bool) -> None:
+    """By a daemon of another pid namespace, to which this one's process isn't there."""
+    parent, made, sweeps = daemon_group.Group.at(str(host.place)), daemon_group.Group.make, list[int]()
+
+    def taken(self: daemon_group.Group, name: str) -> daemon_group.Group:
+        home = made(self, name)
+        if not sweeps:
+            sweeps.append(os.open(home.path, os.O_RDONLY | os.O_DIRECTORY))
+            fcntl.flock(sweeps[0], fcntl.LOCK_EX)
+            if removes:
+                os.rmdir(home.path)
+                fcntl.flock(sweeps[0], fcntl.LOCK_UN)
+        return home
+
+    monkeypatch.setattr(daemon_group.Group, "make", taken)
+    home = daemon_group.make(parent)
+
+    assert f"{daemon_group.name()}-1" == home.name
+    assert os.path.samestat(os.stat(home.path), os.fstat(home.fd))
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(os.open(home.path, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX | fcntl.LOCK_NB)
