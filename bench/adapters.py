@@ -6,7 +6,8 @@ the same thing.
 
 Each runs in its framework's environment (`LEEWARD_LONG=1 ./dev test` makes them), with a daemon of this bench's own, and
 what speaks HTTP with a server. In each round the client and the adapter have their turn; a figure is the median of the
-rounds' differences, in milliseconds of the program's and the server's processor time, which other programs hardly move.
+rounds' differences, in milliseconds of the program's and the server's processor time, which other programs hardly move. With
+a server each turn comes after a rest of 50 ms, which makes it dear; by the clock the same is measured once more in a row.
 A client of `leeward serve` has a third turn, at a server that isn't leeward's: what that takes is the floor.
 --record keeps it in docs/runs, for README.md.
 """
@@ -185,7 +186,14 @@ async def main():
         {floor}
         last = await spent()
         found.append([two - one for one, two in zip(before + between + over, between + over + last)])
-    json.dump(found[5:], sys.stderr)
+    clock = []
+    for turn in range({rounds}):
+        began = time.perf_counter()
+        {client}
+        between = time.perf_counter()
+        {adapter}
+        clock.append(began + time.perf_counter() - 2 * between)
+    json.dump([found[5:], clock], sys.stderr)
     sys.stderr.flush()
     end()
     os._exit(0)  # what was opened ends with the program
@@ -226,8 +234,11 @@ def configured(folder: Path) -> Path:
     return made
 
 
-def measured(name: str, socket: str, rounds: int, points: Path) -> list[list[float]]:
-    """Processor seconds of each round, of the program and of servers: in the client's call, the adapter's, the floor's."""
+def measured(name: str, socket: str, rounds: int, points: Path) -> tuple[list[list[float]], list[float]]:
+    """
+    Processor seconds of each round, of the program and of servers: in the client's call, the adapter's, the floor's; and by
+    the clock in a row, how much longer the adapter's call took than the client's.
+    """
     with contextlib.ExitStack() as stack:
         served: tuple[str | int, ...] = f"127.0.0.1:{free_port()}", ""
         floor = "pass"
@@ -251,8 +262,8 @@ def measured(name: str, socket: str, rounds: int, points: Path) -> list[list[flo
                               check=False)
     if said.returncode:
         raise SystemExit(said.stderr)
-    found: list[list[float]] = json.loads(said.stderr[said.stderr.rindex("[["):].partition("]]")[0] + "]]")
-    return found
+    found, clock = json.JSONDecoder().raw_decode(said.stderr, said.stderr.rindex("[[["))[0]
+    return found, clock
 
 
 def main() -> None:
@@ -261,7 +272,8 @@ def main() -> None:
     reading.add_argument("--rounds", type=int, default=200)
     reading.add_argument("--record", action="store_true")
     asked = reading.parse_args()
-    print(f"{'adapter':18} {'client ms':>10} {'beside it ms':>13} {'of it a server ms':>17} {'of it the floor ms':>18}")
+    print(f"{'adapter':18} {'client ms':>10} {'beside it ms':>13} {'of it a server ms':>17} {'of it the floor ms':>18}"
+          f" {'by the clock ms':>16}")
     with (tempfile.TemporaryDirectory(dir=packages.outside_tmp()) as folder,
           daemon(None, f"--config={configured(Path(folder))}") as socket):
         points = entry_points.written(Path(folder, "points"))
@@ -269,14 +281,17 @@ def main() -> None:
             if not interpreter(name).exists():
                 print(f"{name:18} has no environment here")
                 continue
-            times = measured(name, socket, asked.rounds, points)
-            client, server, beside, floor = (1000 * statistics.median(each) for each in (
+            times, in_a_row = measured(name, socket, asked.rounds, points)
+            client, server, beside, floor, clock = (1000 * statistics.median(each) for each in (
                 [own for own, *_ in times], [row[3] - row[1] for row in times],
-                [sum(row[2:4]) - sum(row[:2]) for row in times], [sum(row[4:]) - sum(row[:2]) for row in times]))
+                [sum(row[2:4]) - sum(row[:2]) for row in times], [sum(row[4:]) - sum(row[:2]) for row in times],
+                in_a_row))
             has_floor = name in SERVED and SERVED[name][-1]
-            print(f"{name:18} {client:10.2f} {beside:13.2f} {server:17.2f} {floor if has_floor else 0:18.2f}", flush=True)
+            print(f"{name:18} {client:10.2f} {beside:13.2f} {server:17.2f} {floor if has_floor else 0:18.2f} {clock:16.2f}",
+                  flush=True)
             if asked.record:
-                found = {"overhead_ms": round(beside, 2), **({"floor_ms": round(floor, 2)} if has_floor else {})}
+                found = {"overhead_ms": round(beside, 2), "clock_ms": round(clock, 2),
+                         **({"floor_ms": round(floor, 2)} if has_floor else {})}
                 runs.added("frameworks", {name: {**runs.recorded("frameworks")[name], **found}})
 
 

@@ -29,9 +29,9 @@ def _placed(page: str, table: str) -> str:
 
 
 def _beside(row: dict[str, str | float | bool]) -> str:
-    """What a call takes beside the client's own, and what it would at another server."""
-    found = [f"{max(0.0, float(row[what])):.1f}" for what in ("overhead_ms", "floor_ms") if what in row]
-    return "; floor ".join(found)
+    """What a call takes beside the client's own, by processor time and by the clock, and what it would at another server."""
+    return "; ".join(f"{word}{max(0.0, float(row[what])):.1f}" for what, word in (
+        ("overhead_ms", ""), ("clock_ms", "by the clock "), ("floor_ms", "floor ")) if what in row)
 
 
 def _newest(row: dict[str, str | float | bool]) -> str:

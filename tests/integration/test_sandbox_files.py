@@ -54,6 +54,8 @@ def test_files_are_those_of_programs(box: leeward.Sandbox) -> None:
         with pytest.raises(OSError, match=r"Permission|Read-only") as refused:
             box.files.write(path, b"")
         assert refused.value.errno in (1, 13, 30)
+    assert 7 == box.files.write_many({"new/below/a": b"by one", "new/b": b"\n"})
+    assert b"by one\n" == box.run(["cat", "new/below/a", "new/b"]).stdout
     box.shell("mkdir -m 0 closed; touch f; chmod 0 f")
     with pytest.raises(PermissionError):
         box.files.read("f")
