@@ -353,7 +353,7 @@ def raise_in(stage: Stage, name: str, scenes: list[str], when: str, times: int) 
 
 
 #: Some are reached by luck: how the kernel's and the processes' doings fall into turns decides.
-BY_LUCK = {"Zygotes._place_orders", "reap_orphans", "Worker._reap_orphans", "Arming._check_armed",
+BY_LUCK = {"Zygotes._place_orders", "reap_orphans", "Orphans._look", "Worker._look_again", "Arming._check_armed",
            "Leasing._check_ended", "Leasing._hurry_end", "Removal.again", "Refill._lose_patience", "Connection.room",
            "Connection.sent", "Connection.ran", "Turn.completed", "Turn.handed_over", "Lease._signal",
            "Lease._interrupt", "Signals._reap"}

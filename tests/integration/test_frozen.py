@@ -15,7 +15,8 @@ from kit.features import own_cgroups
 from kit.live import opened
 from leeward.daemon.run.report import Report
 from leeward.daemon.run.runner import job_of
-from leeward.daemon.worker.worker import _ORPHANS_S, WorkerState
+from leeward.daemon.worker.orphans import LATER_S
+from leeward.daemon.worker.worker import WorkerState
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.spec.outcome import Outcome, Result
@@ -104,7 +105,7 @@ def test_a_frozen_process_of_a_sandbox_costs_one_worker_until_it_thaws() -> None
             assert 1 == len(process.ends)
             live.until(lambda: live.worker.keeper.gone)
             looked: list[int] = []
-            box.reactor.after(2 * _ORPHANS_S, lambda: looked.append(1))
+            box.reactor.after(2 * LATER_S, lambda: looked.append(1))
             live.until(lambda: bool(looked))  # who is dead by now was collected
 
         live.until(lambda: WorkerState.GONE is live.worker.state)

@@ -13,7 +13,7 @@ from leeward.daemon.loop import native
 from leeward.daemon.run import calling_job, execution, lease, output, reply, report, runner
 from leeward.daemon.sandboxes import streams
 from leeward.daemon.serving import connection, flight, inbox, operations, peers, rounds, server
-from leeward.daemon.worker import arming, keeper, worker
+from leeward.daemon.worker import arming, keeper, orphans, worker
 
 from .host import Host
 from .kernel import Channel, Kernel, Memory
@@ -77,7 +77,8 @@ def installed(host: Host) -> Iterator[None]:
         (keeper, {"os": os_, "signal": signal_, "Channel": pairs, "write_id_maps": _no_maps(host),
                   "reap": lambda _: None}),
         (arming, {"os": os_, "Channel": pairs, "_numbers": itertools.count(1)}),
-        (worker, {"reap": lambda _: None, "reap_orphans": lambda: True}),
+        (orphans, {"reap_orphans": lambda: True}),
+        (worker, {"reap": lambda _: None}),
         (native, {"native": SHIM}),
         (connection, {"log": Log(kernel), "OUTPUT": 150_000, "STEP": 2, "UNREAD_S": UNREAD_S, "FRAME_S": FRAME_S}),
         (rounds, {"OWNERS_TURN": 3, "GUESTS_TURN": 2, "RATE": 200}),

@@ -29,6 +29,7 @@ from leeward.daemon.pool.zygotes import FreshZygotes, Zygotes
 from leeward.daemon.run.live_runner import Awake
 from leeward.daemon.run.report import Report
 from leeward.daemon.worker.layers import HandedMounts
+from leeward.daemon.worker.orphans import Orphans
 from leeward.daemon.worker.terms import WorkerSettings
 from leeward.daemon.worker.worker import Worker
 from leeward.daemon.worker.zygote import Term
@@ -80,7 +81,7 @@ class Branch:
                          queue_delay=settings.queue_delay, quotas=settings.quotas, max_sessions=settings.max_sessions,
                          surplus=surplus, room=confinement.room, first=first, book=book, bounds=bounds, beyond=beyond,
                          name=name, bound=settings.bound)
-        self._awake = Awake(bounds.awake)
+        self._awake, self._orphans = Awake(bounds.awake), Orphans()
         self._warmth: Warmth | None = None
         self.warming: Warming | None = None
         if settings.warming is not None:
@@ -116,7 +117,7 @@ class Branch:
         terms = WorkerSettings(settings.limits, (self.spec.uid, self.spec.gid), spares, jobs,
                                self.confinement.degraded, self.patience, self._engine.supervisor, settings.results,
                                settings.session_grace, self._ways_out, self._awake,
-                               self._mounts, self.confinement.plan.reuse, self._warmth)
+                               self._mounts, self.confinement.plan.reuse, self._warmth, self._orphans)
         try:
             worker = Worker(self._reactor, slot, (uid, gid), group, terms, workforce)
         except OSError:

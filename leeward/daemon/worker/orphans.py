@@ -8,13 +8,18 @@ Source: prctl(2) PR_SET_CHILD_SUBREAPER, waitid(2)
 from __future__ import annotations
 
 import os
+from functools import partial
 
+from leeward.daemon.loop.reactor import NO_TIMER, Reactor
 from leeward.errors import SHORT
 
 #: LW_HELPER of _native/src/beside.h.
 _HELPER = b"lw-helper"
 #: Children that we have started in sessions of their own, and that the code waits for which has started them.
 STARTED: set[int] = set()
+#: Seconds from a keeper's death to the look for its inits, which die with it; and to the next look, if there was no
+#: descriptor for a whole one.
+LATER_S, AGAIN_S = 0.1, 1.0
 
 
 def reap(pidfd: int) -> None:
@@ -65,3 +70,22 @@ def reap_orphans(alone: bool = False) -> bool:
     if complete:
         STARTED.intersection_update(seen)  # a number of one that was waited for may be another process's by now
     return complete
+
+
+class Orphans:
+    """Looks for what the dead keepers of a pool have left: once for all that end together, as in a burst of sandboxes."""
+
+    def __init__(self) -> None:
+        self._timer, self._again = NO_TIMER, False
+
+    def look_later(self, reactor: Reactor) -> None:
+        """Reap in LATER_S, or in twice that, what a keeper leaves that has ended now."""
+        self._again = self._timer.is_set  # the look that is due comes too early for this one
+        if not self._again:
+            self._timer = reactor.after(LATER_S, partial(self._look, reactor))
+
+    def _look(self, reactor: Reactor) -> None:
+        if self._again:
+            self.look_later(reactor)
+        if not reap_orphans() and not self._timer.is_set:
+            self._timer = reactor.after(AGAIN_S, partial(self._look, reactor))

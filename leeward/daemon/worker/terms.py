@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.base.dataclass import dataclass, field
 from leeward.daemon.run.live_runner import Awake
 from leeward.daemon.run.runner import Denials
+from leeward.daemon.worker.orphans import Orphans
 from leeward.spec.limits import Limits
 
 if TYPE_CHECKING:
@@ -74,3 +75,4 @@ class WorkerSettings:
     mounts: HandedMounts | None = None  # of an image, if the daemon hands some to each keeper
     reuse: bool = False  # jobs of one connection may follow each other in a runner's namespaces
     warmth: Warmth | None = None  # the state that interpreters begin with, where the environment has one
+    orphans: Orphans = field(default_factory=Orphans)

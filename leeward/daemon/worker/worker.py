@@ -26,10 +26,10 @@ from leeward.daemon.loop.reactor import NO_TIMER, READ, Reactor
 from leeward.daemon.run.runner import Runner, stop_listening
 from leeward.daemon.run.runner_states import RunnerEvent, RunnerState, after
 from leeward.daemon.run.verdict import bug
-from leeward.daemon.worker.arming import AGAIN_MOST_S, Arming, pause_of
+from leeward.daemon.worker.arming import Arming, pause_of
 from leeward.daemon.worker.keeper import make_keeper
 from leeward.daemon.worker.leasing import Leasing
-from leeward.daemon.worker.orphans import reap, reap_orphans
+from leeward.daemon.worker.orphans import AGAIN_S, reap
 from leeward.daemon.worker.terms import WorkerSettings
 from leeward.daemon.worker.zygote_memory import ZygoteMemory
 from leeward.errors import LeewardError, PeerError
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 _REMOVES, _REMOVE_S = 100, 0.05
 #: Seconds after which the steps of retiring are taken again when a callback has failed.
 _MEND_S = 0.5
-#: Seconds after a keeper's death until its inits, which die with it, are looked for.
-_ORPHANS_S = 0.1
 
 class WorkerState(enum.Enum):
     MAKING = "making"      # the zygote was asked for a keeper
@@ -325,14 +323,16 @@ class Worker:
 
     def _on_keeper_end(self, _events: int) -> None:
         """Collect the keeper, which has ended, and retire the worker if it doesn't retire already."""
-        in_any_case(self.keeper.collect, self.leasing.orphaned,
-                    partial(self._reactor.after, _ORPHANS_S, self._reap_orphans),
+        in_any_case(self.keeper.collect, self.leasing.orphaned, self._look_for_orphans,
                     partial(self.retire, "its keeper is gone"), self._check)
 
-    def _reap_orphans(self) -> None:
-        # Repeated while there are runners: a frozen process may die later, and its init waits for its end.
-        if not reap_orphans() or self.arming.runners:
-            self._reactor.after(AGAIN_MOST_S, self._reap_orphans)
+    def _look_for_orphans(self) -> None:
+        self._terms.orphans.look_later(self._reactor)
+        self._reactor.after(AGAIN_S, self._look_again)
+
+    def _look_again(self) -> None:
+        if self.arming.runners:  # a frozen process may die later, and its init waits for its end
+            self._look_for_orphans()
 
     def _check(self) -> None:
         """If nothing is left, the worker is gone."""

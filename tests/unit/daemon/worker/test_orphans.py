@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from kit import reactors
 from leeward.daemon.worker import orphans
 
 
@@ -73,3 +74,25 @@ def test_one_with_a_name_that_is_no_text_is_reaped() -> None:
     with pytest.raises(ChildProcessError):
         os.waitid(os.P_PID, made.pid, os.WEXITED | os.WNOHANG)
     made.wait()
+
+
+def test_what_dead_keepers_leave_is_looked_for_once_and_after_each_of_them_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many end together as there were sandboxes in a burst; one that ends while a look is due gets another one."""
+    reactor, looks, asked = reactors.reactor(reactors.REFERENCE), list[float](), list[float]()
+    found = iter((True, False, True))
+    monkeypatch.setattr(orphans, "reap_orphans", lambda: looks.append(reactor.now()) or next(found))
+    left = orphans.Orphans()
+
+    def die(count: int) -> None:
+        for _ in range(count):
+            left.look_later(reactor)
+        asked.append(reactor.now())
+
+    die(1)
+    reactor.after(orphans.LATER_S / 2, lambda: die(100))
+    reactor.run(lambda: 3 == len(looks))  # the third one since there was no descriptor for all of the second
+
+    assert asked[0] + orphans.LATER_S <= looks[0] + 0.001
+    assert asked[1] + orphans.LATER_S <= looks[1] + 0.001
+    assert looks[1] + orphans.AGAIN_S <= looks[2] + 0.001
+    reactor.close()
