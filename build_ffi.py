@@ -42,7 +42,7 @@ GLUE_WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-conversion",
 
 #: The headers that Python sees, each behind those that it includes.
 HEADERS = ("snapshot", "job", "steps", "spawn", "keeper", "privileges", "scout", "supervisor", "loop", "arguments",
-           "heap", "threads", "state", "beneath", "last_use")
+           "heap", "threads", "state", "beneath", "last_use", "splice")
 
 
 def declarations(header: str) -> str:

@@ -5,7 +5,7 @@ Theory of operation. After SPLICED_FROM bytes a direction goes by splice(2) thro
 process, and by callbacks: a task that is resumed for each piece costs more than the piece. While the pipe is empty the
 source is watched for reading, otherwise the goal for writing. The loop keeps watching that socket from one turn to the
 next, so a wait is one call of epoll_wait(2); a change to the other socket takes two calls more.
-Bound:     one buffer of ROOM bytes in each direction, and one pipe of PIPED bytes; if no descriptors are left for it a
+Bound:     one buffer of ROOM bytes in each direction, and one pipe of PIECE bytes; if no descriptors are left for it a
            direction goes on without. Bytes that a reader doesn't take wait at their sender.
 """
 
@@ -20,17 +20,9 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 
+from leeward._native.splice import ENDED, GOAL_WAITS, PIECE, SOURCE_WAITS, Direction
 from leeward.egress.faults import of_connection
 from leeward.egress.tenancy import cancelled, refusal
-
-#: Bytes in the pipe.
-PIPED = 1 << 20
-
-#: Bytes after which other tasks run, if neither peer makes a direction wait.
-_TURN = 2 << 20
-
-#: <linux/splice.h>: SPLICE_F_MOVE | SPLICE_F_NONBLOCK
-_SPLICE = 3
 
 
 class Splicing:
@@ -38,19 +30,18 @@ class Splicing:
     Passes bytes from *source* to *goal*, from `begin` to `end`. Owns the pipe; nothing else may watch the sockets, the
     caller's.
 
-    *took* gets the length of each piece before it is passed on, and may raise; *passed* how many bytes were written.
-    `over` is done when all was passed on, or fails with either's OSError or *took*'s exception.
+    At most *most* bytes pass. *counted* gets how many were taken and how many passed on in a turn, and has to raise when
+    more were taken. `over` is done when all was passed on, or fails with either's OSError or *counted*'s exception.
     """
 
-    def __init__(self, source: socket.socket, goal: socket.socket, took: Callable[[int], None],
-                 passed: Callable[[int], None]) -> None:
-        self._source, self._goal, self._took, self._passed = source, goal, took, passed
+    def __init__(self, source: socket.socket, goal: socket.socket, most: int, counted: Callable[[int, int], None]) -> None:
+        self._source, self._goal, self._counted = source, goal, counted
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
         self._out, self._into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         with suppress(OSError):  # the user's bound on pipes is reached: the pipe keeps its size
-            fcntl.fcntl(self._into, fcntl.F_SETPIPE_SZ, PIPED)
-        self._held = 0
+            fcntl.fcntl(self._into, fcntl.F_SETPIPE_SZ, PIECE)
+        self._direction = Direction(source.fileno(), goal.fileno(), self._out, self._into, most)
         self._watches_goal: bool | None = None
 
     def begin(self) -> None:
@@ -76,29 +67,17 @@ class Splicing:
             self.over.set_exception(error)
 
     def _pass_on(self) -> None:
-        left = _TURN
-        while left > 0:
-            if not self._held:
-                try:
-                    count = os.splice(self._source.fileno(), self._into, PIPED, flags=_SPLICE)
-                except BlockingIOError:  # the pipe is empty, so the source has no bytes
-                    self._watch(goal=False)
-                    return
-                if not count:
-                    self._forget()
-                    self.over.set_result(None)
-                    return
-                self._held = count
-                self._took(count)
-            try:
-                count = os.splice(self._out, self._goal.fileno(), self._held, flags=_SPLICE)
-            except BlockingIOError:
-                self._watch(goal=True)
-                return
-            self._held -= count
-            left -= count
-            self._passed(count)
-        self._watch(goal=self._held > 0)  # that socket is still ready, so the loop continues here after others
+        way = self._direction
+        took, passed = way.took, way.passed
+        try:
+            why = way.go_on()
+        finally:
+            self._counted(way.took - took, way.passed - passed)
+        if why == ENDED:
+            self._forget()
+            self.over.set_result(None)
+        else:  # where neither waits the socket that is watched is ready, so the loop continues here after others
+            self._watch(goal=why == GOAL_WAITS or (why != SOURCE_WAITS and way.took > way.passed))
 
     def _watch(self, *, goal: bool) -> None:
         if goal is self._watches_goal:
@@ -221,8 +200,12 @@ class Pipe:
 
     async def _spliced_into(self, other: Pipe, most: int, what: str) -> bool:
         """Pass bytes on by splice(2), and leave *other* open; or pass nothing and return False: no descriptors are left."""
+        def counted(took: int, passed: int) -> None:
+            other.written += passed
+            self._took(took, most, what)
+
         try:
-            splicing = Splicing(self._socket, other._socket, lambda count: self._took(count, most, what), other._passed)
+            splicing = Splicing(self._socket, other._socket, most - self.read, counted)
         except OSError:
             return False
         try:
@@ -231,9 +214,6 @@ class Pipe:
         finally:
             splicing.end()
         return True
-
-    def _passed(self, count: int) -> None:
-        self.written += count
 
 
 async def join(inner: Pipe, outer: Pipe, request: int, response: int, back: asyncio.Future[None] | None = None) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from leeward.egress.pipes import Splicing
 
+_MOST = 1 << 40
+
 
 @contextmanager
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
@@ -30,17 +32,15 @@ class Counts:
         took, passed: bytes so far.
     """
 
-    def __init__(self, most: int = 1 << 40) -> None:
+    def __init__(self, most: int = _MOST) -> None:
         self.took = self.passed = 0
         self._most = most
 
-    def take(self, count: int) -> None:
-        self.took += count
+    def counted(self, took: int, passed: int) -> None:
+        self.took += took
+        self.passed += passed
         if self.took > self._most:
             raise ValueError("too many")
-
-    def passes(self, count: int) -> None:
-        self.passed += count
 
 
 async def _received(end: socket.socket, count: int, pause: float) -> bytes:
@@ -67,7 +67,7 @@ def test_all_bytes_pass_in_order_and_then_the_end(pause: float) -> None:
     async def test(client: socket.socket, source: socket.socket, goal: socket.socket, server: socket.socket) -> None:
         counts = Counts()
         goal.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
-        splicing = Splicing(source, goal, counts.take, counts.passes)
+        splicing = Splicing(source, goal, _MOST, counts.counted)
         splicing.begin()
         receiving = asyncio.create_task(_received(server, len(sent), pause))
         await asyncio.get_running_loop().sock_sendall(client, sent)
@@ -84,7 +84,7 @@ def test_all_bytes_pass_in_order_and_then_the_end(pause: float) -> None:
 def test_a_few_bytes_do_not_wait_for_more() -> None:
     """Each question is passed on before the next one."""
     async def test(client: socket.socket, source: socket.socket, goal: socket.socket, server: socket.socket) -> None:
-        splicing = Splicing(source, goal, lambda _: None, lambda _: None)
+        splicing = Splicing(source, goal, _MOST, lambda _took, _passed: None)
         splicing.begin()
         for _ in range(5):
             await asyncio.get_running_loop().sock_sendall(client, b"question")
@@ -96,7 +96,7 @@ def test_a_few_bytes_do_not_wait_for_more() -> None:
 
 def test_refused_bytes_end_the_connection_and_do_not_pass() -> None:
     async def test(client: socket.socket, source: socket.socket, goal: socket.socket, server: socket.socket) -> None:
-        splicing = Splicing(source, goal, Counts(most=10).take, lambda _: None)
+        splicing = Splicing(source, goal, 10, Counts(most=10).counted)
         splicing.begin()
         await asyncio.get_running_loop().sock_sendall(client, bytes(11))
         with pytest.raises(ValueError, match="too many"):
@@ -111,7 +111,7 @@ def test_refused_bytes_end_the_connection_and_do_not_pass() -> None:
 def test_a_peer_that_has_gone_fails_it() -> None:
     """A reset of the goal, which bytes run into."""
     async def test(client: socket.socket, source: socket.socket, goal: socket.socket, server: socket.socket) -> None:
-        splicing = Splicing(source, goal, lambda _: None, lambda _: None)
+        splicing = Splicing(source, goal, _MOST, lambda _took, _passed: None)
         splicing.begin()
         server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         server.close()
@@ -127,7 +127,7 @@ def test_a_peer_that_has_gone_fails_it() -> None:
 def test_no_descriptor_is_left_of_it() -> None:
     async def test(_client: socket.socket, source: socket.socket, goal: socket.socket, _server: socket.socket) -> None:
         before = len(os.listdir("/proc/self/fd"))
-        splicing = Splicing(source, goal, lambda _: None, lambda _: None)
+        splicing = Splicing(source, goal, _MOST, lambda _took, _passed: None)
         splicing.begin()
         assert before < len(os.listdir("/proc/self/fd"))
         splicing.end()
