@@ -28,14 +28,11 @@ async def way(host: RemoteHost, path: str) -> WebSocketWay:
 
 async def _opened(host: RemoteHost, path: str) -> ClientConnection:
     try:
-        from websockets.asyncio.client import connect  # of the extra `remote`
-        from websockets.exceptions import InvalidStatus, WebSocketException
+        from websockets.exceptions import InvalidStatus, WebSocketException  # of the extra `remote`
+
+        from leeward.client.websocket_opening import Opening  # which needs it
     except ImportError:
         raise away(host, "this needs websockets: pip install 'leeward[remote]'") from None
-
-    class Opening(connect):
-        def process_redirect(self, exc: Exception) -> Exception:
-            return exc  # no token goes where a server points to
 
     url = f"ws{host.rstrip('/').removeprefix('http')}{path}"
     heads = {"Authorization": f"Bearer {host.token}"} if host.token else {}

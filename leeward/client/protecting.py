@@ -56,8 +56,9 @@ _MODE = 0o1755
 _MOST, _MOST_BYTES = 480, 36 << 10
 #: Bytes of a repository's settings that are read.
 _MOST_SETTINGS = 1 << 20
-#: What a name that is put away begins and ends with, so that it fits no name of the table; and searches for more.
-AWAY, _AWAY_END, _ROUNDS = "not-obeyed.", ".txt", 8
+#: What a name that is put away begins and ends with, so that it fits no name of the table; bytes of it that stay; files of
+#: one name that have numbers; and searches for more.
+AWAY, _AWAY_END, _MOST_NAME, _NUMBERED, _ROUNDS = "not-obeyed.", ".txt", 200, 10, 9
 
 
 #: Names of a folder that are searched, at most.
@@ -171,16 +172,16 @@ class FolderGuard:
                 before, now = self.known.pop(name).split(), self._mark(name).split()
                 if before[1:] == now[1:] != []:
                     self.known[name] = " ".join(now)
-        for _ in range(_ROUNDS):  # in a folder that was renamed there may be more
+        for rounds_left in reversed(range(_ROUNDS)):  # in a folder that was renamed there may be more
             wanted, left = self._made_since()
-            for name in wanted:
+            for name in wanted if rounds_left else ():
                 try:
                     moved += [name] * self._rename(name)
                 except OSError:
                     left.append(name)
-            if left:
+            if left or (wanted and not rounds_left):
                 raise Unprotected("programs on the host may obey what the sandbox has written, and it can't be put"
-                                  f" away: {', '.join(map(ascii, left[:10]))}")
+                                  f" away: {', '.join(map(ascii, (left or wanted)[:10]))}")
             if not wanted:
                 break
         return moved
@@ -289,7 +290,8 @@ class FolderGuard:
         except OSError:
             return "-"
         has_branches = os.path.basename(name) == "config" and stat.S_ISREG(about.st_mode)
-        said = without_branches(self._read(name)) if has_branches else None
+        # Of longer ones the rest would be unseen.
+        said = without_branches(self._read(name)) if has_branches and about.st_size < _MOST_SETTINGS else None
         return which if said is None else f"{which} {_word(said)}"
 
     def _about(self, name: str) -> os.stat_result | None:
@@ -365,8 +367,10 @@ class FolderGuard:
             raise
         try:
             os.stat(last, dir_fd=fd, follow_symlinks=False)
-            for number in range(1000):
-                new = f"{AWAY}{f'{number}.' if number else ''}{last.lstrip('.')[:200]}{_AWAY_END}"
+            plainly = last.lstrip(".").encode("utf-8", "ignore")[:_MOST_NAME].decode("utf-8", "ignore")
+            # A name that nobody can guess is the last one, since a sandbox may have made all others.
+            for word in ("", *(f"{number}." for number in range(1, _NUMBERED)), f"{os.urandom(8).hex()}."):
+                new = f"{AWAY}{word}{plainly}{_AWAY_END}"
                 try:
                     os.stat(new, dir_fd=fd, follow_symlinks=False)
                 except FileNotFoundError:

@@ -4,6 +4,7 @@
 const test = require('node:test');
 const assert = require('node:assert/strict');
 const crypto = require('node:crypto');
+const { once } = require('node:events');
 const fs = require('node:fs');
 const http = require('node:http');
 const path = require('node:path');
@@ -143,6 +144,46 @@ test('a status is told by what it means', async (t) => {
     t.after(() => server.close());
     assert.match((await thrown(connect(`http://127.0.0.1:${server.address().port}`, ''))).message, says);
   }
+});
+
+test('of pings whose answers nobody reads only the last is answered', async (t) => {
+  const count = 60_000;
+  const pings = Buffer.concat([Buffer.alloc(127 * count, frame(9, 'a'.repeat(125))), frame(9, 'b'.repeat(125)), frame(2, 'x')]);
+  let far;
+  const url = await upgrading(t, (socket) => {
+    far = socket;
+    socket.pause();
+    socket.write(pings);
+  });
+  const stream = await connect(url, '');
+  t.after(() => stream.destroy());
+  await once(stream, 'data');
+  assert.ok(stream.socket.writableLength < 1 << 20, `${stream.socket.writableLength} bytes of answers wait`);
+
+  let [size, held] = [0, Buffer.alloc(0)];
+  while (held.length < 131 || (held[2] ^ held[130]) !== 98) { // the last byte of the last whole answer isn't yet b
+    far.resume();
+    const [data] = await once(far, 'data');
+    far.pause();
+    size += data.length;
+    held = Buffer.concat([held, data]).subarray(-131 - (size % 131));
+  }
+  assert.ok(size < 131 * count);
+});
+
+test('many small frames cost no copies of those behind them', async (t) => {
+  const frames = Buffer.concat([Buffer.alloc(1 << 18, frame(2, '')), frame(2, 'x')]);
+  const url = await upgrading(t, (socket) => socket.write(frames));
+  const stream = await connect(url, '');
+  const { concat } = Buffer;
+  let copied = 0;
+  t.mock.method(Buffer, 'concat', (pieces, ...more) => {
+    const made = concat(pieces, ...more);
+    copied += made.length;
+    return made;
+  });
+  await once(stream, 'data');
+  assert.ok(copied <= 2 * frames.length, `${copied} bytes were copied`);
 });
 
 test('a reader that is slow slows the sender', async (t) => {

@@ -51,12 +51,16 @@ def rules_of(rows: Iterable[Any]) -> Rules:
 
 
 def _written(default: str, rules: Rules) -> dict[str, Any]:
+    """The rules as the mark has them; ServeProblem for those that can't be held, or are too many."""
     if default not in ("allow", "deny"):
         raise bad("defaultAction is allow or deny")
+    network = {"defaultAction": default, "egress": [{"action": action, "target": target} for target, action in rules.items()]}
+    if len(json.dumps(network)) > MOST_TEXT:  # before each is compared with each
+        raise bad("there are too many rules")
     for (target, action), (other, further) in combinations(rules.items(), 2):
         if (action, further) == ("allow", "deny") and other.startswith("*.") and target.endswith(other[1:]):
             raise ServeProblem(501, f"{target} is allowed here only without a rule that denies {other}")
-    return {"defaultAction": default, "egress": [{"action": action, "target": target} for target, action in rules.items()]}
+    return network
 
 
 def policy_of(network: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,10 +94,7 @@ class NetworkFace:
         def changed(metadata: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
             was = _told(metadata)
             network = _written(was["defaultAction"], change(rules_of(was["egress"])))
-            text = json.dumps(network)
-            if len(text) > MOST_TEXT:
-                raise bad("there are too many rules")
-            return {**metadata, NETWORK: text}, policy_of(network)
+            return {**metadata, NETWORK: json.dumps(network)}, policy_of(network)
 
         return _answer(_told((await self._boxes.change(box, changed))["metadata"]))
 

@@ -23,7 +23,7 @@ import h11
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
 
@@ -35,6 +35,7 @@ from leeward.apps.serve.problems import ServeProblem, bad, unknown_token
 from leeward.apps.serve.sockets import MOST_MESSAGE, SocketCall, SocketEndpoint, first_of
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_ports import connected
+from leeward.client.websocket_opening import Opening
 from leeward.errors import SandboxOver
 
 #: Seconds until a WebSocket has to be open.
@@ -182,7 +183,7 @@ class PortsFace:
         host = call.request.headers["host"]
         made = await self.dialled(call.request)
         try:
-            there = await _Opening(
+            there = await Opening(
                 f"ws://{host}{place.target.decode('latin-1')}", sock=made, compression=None, proxy=None,
                 subprotocols=[Subprotocol(each) for each in call.request.scope["subprotocols"]] or None,
                 additional_headers=heads, user_agent_header=None, open_timeout=OPEN_S, ping_interval=None,
@@ -193,13 +194,6 @@ class PortsFace:
         async with there:
             await call.accept(there.subprotocol)
             await _both(call, there)
-
-
-class _Opening(connect):
-    """Goes where it is told to and nowhere else."""
-
-    def process_redirect(self, exc: Exception) -> Exception:
-        return exc
 
 
 async def _both(call: SocketCall, there: ClientConnection) -> None:

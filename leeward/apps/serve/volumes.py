@@ -8,7 +8,7 @@ Holds:     what is shown lies in such a folder. Each part of a path below it is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,12 @@ from typing import Any
 from leeward.apps.serve.calls import taken
 from leeward.apps.serve.problems import ServeProblem, bad
 from leeward.apps.serve.tokens import ServeTenant, ServeVolume
+from leeward.base.closing import OwnedFd
 from leeward.client.mounts import Mount
+from leeward.spec.folders import MOST
 
+#: Folders between a volume's own and the one that is shown, at most.
+MOST_BELOW = 64
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -33,8 +37,10 @@ class ShownVolume:
 
 def wanted(tenant: ServeTenant, fields: Mapping[str, Any]) -> tuple[ShownVolume, ...]:
     """Those that a request of OpenSandbox's asks for; ServeProblem for what isn't the tenant's."""
-    found = []
-    for row in taken(fields, "volumes", list, []):
+    found, rows = [], taken(fields, "volumes", list, [])
+    if len(rows) > MOST:
+        raise bad(f"a sandbox shows {MOST} volumes at most")
+    for row in rows:
         if not isinstance(row, dict):
             raise bad("volumes has to be a list of objects")
         volume, below = _of(tenant, row)
@@ -63,19 +69,24 @@ def _of(tenant: ServeTenant, row: Mapping[str, Any]) -> tuple[ServeVolume, str]:
 
 @contextmanager
 def mounts_of(shown: Iterable[ShownVolume]) -> Iterator[list[Mount]]:
-    """What a sandbox is opened with; the folders are open meanwhile. ServeProblem if there is no such folder."""
+    """What a sandbox is opened with; its folders are open meanwhile, no others. ServeProblem if there is no such folder."""
     with ExitStack() as held:
         made = []
         for each in shown:
-            here = os.open(each.volume.folder, _FOLDER)
-            held.callback(os.close, here)
-            for name in filter(None, each.below.split("/")):
-                try:
-                    if name == "..":
-                        raise FileNotFoundError
-                    here = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
-                except (OSError, ValueError):
-                    raise bad(f"there is no such folder in the volume {each.volume.name}") from None
-                held.callback(os.close, here)
-            made.append(Mount(f"/proc/self/fd/{here}", each.target, each.writable))
+            try:
+                folder = _opened(each.volume.folder, [name for name in each.below.split("/") if name not in ("", ".")])
+            except (OSError, ValueError):
+                raise bad(f"there is no such folder in the volume {each.volume.name}") from None
+            made.append(Mount(f"/proc/self/fd/{held.enter_context(folder)}", each.target, each.writable))
         yield made
+
+
+def _opened(volume: str, names: Sequence[str]) -> OwnedFd:
+    """The folder that has the path *names* below that of a *volume*. ValueError for what is no such path."""
+    if ".." in names or len(names) > MOST_BELOW:
+        raise ValueError
+    here = OwnedFd(os.open(volume, _FOLDER))
+    for name in names:
+        with here as above:
+            here = OwnedFd(os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above))
+    return here

@@ -64,14 +64,18 @@ _OF_BRANCH = re.compile(rb"[ \t]*(remote|merge|rebase)[ \t]*=[ \t]*[a-z0-9][a-z0
 
 def without_branches(settings: bytes) -> bytes | None:
     """Settings of git without those of branches, which name no program; None if a value may have several lines."""
-    kept, in_branch = list[bytes](), False
+    kept, head = list[bytes](), b""
     for line in settings.split(b"\n"):
         if line.rstrip(b"\r").endswith(b"\\"):
             return None
         if _BRANCH.fullmatch(line):
-            in_branch = True
-        elif not (in_branch and _OF_BRANCH.fullmatch(line)):
-            kept, in_branch = [*kept, line], False
+            head = line
+        elif not (head and _OF_BRANCH.fullmatch(line)):
+            if head and line.strip():
+                if not line.lstrip().startswith(b"["):
+                    kept.append(head)  # with another setting, which may have been another section's
+                head = b""
+            kept.append(line)
     return b"\n".join(kept)
 
 

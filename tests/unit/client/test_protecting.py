@@ -113,6 +113,25 @@ def test_what_lies_in_a_folder_that_is_put_away_is_put_away_as_well(tmp_path: Pa
     assert ["a/.vscode", f"a/{AWAY}vscode.txt/b/.envrc"] == guards[0].put_away(never)
 
 
+def test_what_lies_deeper_than_is_searched_for_is_an_error(tmp_path: Path, guards: list[FolderGuard]) -> None:
+    guards.append(FolderGuard(tmp_path))
+    (tmp_path / "a" / "/".join([".vscode"] * 20)).mkdir(parents=True)
+    with pytest.raises(Unprotected, match="vscode"):
+        guards[0].put_away(never)
+
+
+@pytest.mark.parametrize("name", ["\u00e4" * 120 + ".iml", ".envrc"])
+def test_what_is_put_away_finds_a_name_whatever_its_own_is_and_others_are(tmp_path: Path, guards: list[FolderGuard],
+                                                                          name: str) -> None:
+    (tmp_path / "a").mkdir()
+    guards.append(FolderGuard(tmp_path))
+    (tmp_path / "a" / name).write_text("evil")
+    for number in range(1001):
+        (tmp_path / f"a/{AWAY}{f'{number}.' if number else ''}envrc.txt").touch()
+    assert [f"a/{name}"] == guards[0].put_away(never)
+    assert 1001 + 1 == len(os.listdir(tmp_path / "a"))
+
+
 def test_nothing_is_renamed_through_a_link(tmp_path: Path, guards: list[FolderGuard]) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/.envrc").touch()
@@ -195,6 +214,8 @@ def test_what_the_host_replaces_ends_the_sandbox_and_counts_as_its_own(tmp_path:
     ('[branch "x"]\n\tremote = https://evil\n', [".git/config"]), ("[core]\n\tfsmonitor = evil\n", [".git/config"]),
     ('[branch "x"]\n\tremote = a\\\n[core]\n\tfsmonitor = evil\n', [".git/config"]),
     ('[branch "x"]\n[core]\n\tmerge = evil\n', [".git/config"]), ('[branch "x"]\n\tremote = --evil\n', [".git/config"]),
+    pytest.param(f'[branch "{"x" * (protecting._MOST_SETTINGS - 19)}"]\n[core]\n\tfsmonitor = evil\n', [".git/config"],
+                 id="beyond what is read"),
 ])
 def test_settings_in_which_only_branches_were_changed_stay(tmp_path: Path, guards: list[FolderGuard], line: str,
                                                            away: list[str]) -> None:
@@ -207,6 +228,17 @@ def test_settings_in_which_only_branches_were_changed_stay(tmp_path: Path, guard
     assert away == guards[0].put_away(lambda: ended.append(True))
     assert [True] == ended
     assert [] == guards[0].put_away(never)
+
+
+@pytest.mark.parametrize("added", ["", "\n", "\tremote = origin\n"])
+def test_a_branch_takes_no_setting_from_another_section(tmp_path: Path, guards: list[FolderGuard], added: str) -> None:
+    repository(tmp_path / ".git")
+    (tmp_path / ".git/config").write_text("[core]\n\thooksPath = /dev/null\n")
+    guards.append(FolderGuard(tmp_path))
+    (tmp_path / "new").write_text(f'[core]\n[branch "x"]\n{added}\thooksPath = /dev/null\n')
+    (tmp_path / "new").rename(tmp_path / ".git/config")
+
+    assert [".git/config"] == guards[0].put_away(lambda: None)
 
 
 @pytest.mark.parametrize(("source", "kinds"), [

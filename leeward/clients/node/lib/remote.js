@@ -97,11 +97,13 @@ class MessageStream extends Duplex {
     this.socket = socket;
     this.held = Buffer.alloc(0); // of a frame's head, or of a ping's payload
     this.left = 0; // bytes of a frame that are this stream's
+    this.owed = null; // the payload of the last ping, until the other end reads
     this.over = false;
     this.on('error', () => {}); // of a server that breaks the protocol: it ends this stream, and no program without a listener
     socket.pause();
     if (head.length) socket.unshift(head);
     socket.on('data', (data) => { if (!this.received(data)) socket.pause(); });
+    socket.on('drain', () => this.pong());
     socket.on('error', (error) => this.destroy(error));
     socket.on('close', () => this.finish());
   }
@@ -115,29 +117,24 @@ class MessageStream extends Duplex {
   /** Take bytes; false if the reader is slow. */
   received(data) {
     let room = true;
-    for (let at = 0; at < data.length && !this.over;) {
-      if (this.left) {
-        const piece = data.subarray(at, at + this.left);
-        this.left -= piece.length;
-        at += piece.length;
-        room = this.push(piece);
+    let rest = this.held.length ? Buffer.concat([this.held, data]) : data;
+    this.held = Buffer.alloc(0);
+    while (rest.length && !this.over) {
+      let used = Math.min(this.left, rest.length);
+      if (used) {
+        this.left -= used;
+        room = this.push(rest.subarray(0, used));
       } else {
-        this.held = Buffer.concat([this.held, data.subarray(at)]);
-        at = data.length;
-        const used = this.frame();
-        if (used) {
-          data = this.held.subarray(used);
-          this.held = Buffer.alloc(0);
-          at = 0;
-        }
+        used = this.frame(rest);
+        if (!used) this.held = Buffer.from(rest);
       }
+      rest = rest.subarray(used || rest.length);
     }
     return room;
   }
 
   /** The bytes of `held` that are a frame's head, or a whole frame of the protocol's own; 0 if there is more to come. */
-  frame() {
-    const { held } = this;
+  frame(held) {
     if (held.length < 2) return 0;
     const kind = held[0] & 15;
     const short = held[1] & 127;
@@ -150,7 +147,7 @@ class MessageStream extends Duplex {
       return size;
     }
     if (held.length < size + length) return 0;
-    if (kind === PING) this.send(PONG, held.subarray(size, size + length));
+    if (kind === PING) this.pong(Buffer.from(held.subarray(size, size + length)));
     else if (kind === CLOSE) this.finish();
     else if (kind !== PONG) return this.broken(held.length);
     return size + length;
@@ -160,6 +157,14 @@ class MessageStream extends Duplex {
     this.over = true;
     this.destroy(Object.assign(new Error('it breaks the protocol of WebSocket'), { code: 'EPROTO' }));
     return all;
+  }
+
+  /** Answer the last ping, when the other end reads: else the answers to many would fill the memory (RFC 6455, 5.5.3). */
+  pong(asked = this.owed) {
+    this.owed = asked;
+    if (!asked || this.socket.writableNeedDrain) return;
+    this.owed = null;
+    this.send(PONG, asked);
   }
 
   send(kind, data, done) {

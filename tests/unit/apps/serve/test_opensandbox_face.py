@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
 
 from kit.live_daemon import PATIENCE
-from leeward.apps.serve import opensandbox_face
+from leeward.apps.serve import opensandbox_face, opensandbox_network
 from leeward.apps.serve.opensandbox_face import _AT_ONCE, _BEHIND
 from leeward.apps.serve.opensandbox_network import NETWORK, asked, policy_of
 from leeward.apps.serve.problems import ServeProblem
 from leeward.apps.serve.tokens import ServeTenant, ServeVolume, volume_of
-from leeward.apps.serve.volumes import mounts_of, wanted
+from leeward.apps.serve.volumes import MOST_BELOW, mounts_of, wanted
 from leeward.client.sandbox_calls import Chunk
 from leeward.errors import BadRequest
+from leeward.spec.folders import MOST
 from leeward.spec.outcome import Outcome, Result
 
 LINES = 10_000
@@ -133,6 +135,13 @@ def test_rules_that_cannot_be_held_are_refused(fields):
         asked(ONE, fields)
 
 
+def test_rules_are_too_many_before_each_is_compared_with_each(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(opensandbox_network, "combinations", None)  # which are hundreds of millions for a body
+
+    with pytest.raises(ServeProblem):
+        asked(ONE, rules(*(f"deny {number}.example" for number in range(1000))))
+
+
 def shown(tenant, **row):
     with mounts_of(wanted(tenant, {"volumes": [{"name": "a", "mountPath": "/data", **row}]})) as (mount,):
         return opensandbox_face.posixpath.realpath(mount.source), mount.target, mount.writable
@@ -158,6 +167,22 @@ def test_a_volume_shows_what_is_in_its_folder_and_nothing_by_a_link(tmp_path):
             shown(own, **row)
     with pytest.raises(ServeProblem):
         shown(ONE, host=host)
+
+
+def test_volumes_have_no_more_descriptors_than_folders(tmp_path):
+    below = "/".join("a" * MOST_BELOW)
+    (tmp_path / below / "a").mkdir(parents=True)
+    own = ServeTenant("one", "1", volumes=(volume_of(f"data={tmp_path}"), volume_of(f"gone={tmp_path}/gone")))
+    row = {"pvc": {"claimName": "data"}, "mountPath": "/data", "subPath": f"./././{below}/"}
+    before = len(os.listdir("/proc/self/fd"))
+
+    with mounts_of(wanted(own, {"volumes": [row] * MOST})) as mounts:
+        assert [str(tmp_path / below)] * MOST == [os.path.realpath(mount.source) for mount in mounts]
+        assert before + MOST == len(os.listdir("/proc/self/fd"))
+    for rows in ([row] * (MOST + 1), [row, {**row, "subPath": f"{below}/a"}], [row, {"pvc": {"claimName": "gone"}}]):
+        with pytest.raises(ServeProblem), mounts_of(wanted(own, {"volumes": rows})):
+            pass
+    assert before == len(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.parametrize("text", ["", "data", "data=", "data=x", "data=/", "Data=/srv", "=/srv", "a/b=/srv"])
