@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -152,5 +153,7 @@ def test_a_job_has_the_same_locks_however_its_keeper_and_its_runner_began(hurrie
         in_python = box.run(LOCKS_SEEN)
 
     assert (b"", b"") == (in_c.stderr, in_python.stderr)
-    assert json.loads(in_python.stdout) == json.loads(in_c.stdout)
+    # Each worker has a user id of its own, and on a busy machine another one may take the job.
+    python, c = (json.loads(re.sub(rb"\b20000\d{5}\b", b"its own", got.stdout)) for got in (in_python, in_c))
+    assert python == c
     assert in_python.denied == in_c.denied

@@ -81,7 +81,7 @@ def test_a_program_trusts_the_policys_authorities(boxes: dict[str, leeward.Sandb
     for policy, box in boxes.items():
         box.files.write("A.java", JAVA)
         host.said.clear()
-        got = box.shell(line, env={"URL": f"https://{program}.example.org:{host.tls}"})
+        got = box.shell(line, env={"URL": f"https://{program}.example.org:{host.tls}"}, timeout=300)
         assert (policy == "known") == any(each.startswith(f"GET {path}".encode()) for each in host.said), got.stderr_text
         said[policy] = got.stdout_text + got.stderr_text
     assert "cert" in said["unknown"].lower() or program == "wget"  # which says nothing
