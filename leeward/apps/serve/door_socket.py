@@ -1,12 +1,15 @@
-"""uvicorn's WebSocket, where a client could fill its memory or the log, or keep it from ending."""
+"""uvicorn's WebSocket, where a client could fill its memory or the log, keep it from ending, or hold up all others."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
+
+from leeward.base.paced_reading import PacedTransport
 
 #: Frames of a message, at most.
 MOST_PIECES = 1 << 12
@@ -14,6 +17,9 @@ MOST_PIECES = 1 << 12
 
 class DoorSocket(WebSocketsSansIOProtocol):
     _pongs = b""  # that wait until the client reads
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(PacedTransport(transport, self._taken, self.loop))  # type: ignore[arg-type]  # as far as it is used
 
     async def send(self, message: Any) -> None:
         if self.transport.is_closing():  # its class would log that it wasn't opened
@@ -48,6 +54,12 @@ class DoorSocket(WebSocketsSansIOProtocol):
             self._pongs = pongs or self._pongs  # the last answer stands for all before it (RFC 6455, 5.5.3)
 
     def data_received(self, data: bytes) -> None:
+        if self.handshake_initiated:
+            self.transport.received(data)  # type: ignore[attr-defined]  # by `connection_made`
+        else:
+            self._taken(data)
+
+    def _taken(self, data: bytes) -> None:
         try:
             super().data_received(data)
         except (AssertionError, InvalidState):  # what is no text or frame, before it is open or beside its end

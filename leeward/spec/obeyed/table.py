@@ -41,7 +41,7 @@ _TEXTS = (
     ("git", AT_ONCE, "2.20", "git-worktree(1)", ".git/config.worktree"),
     ("Mercurial", AT_ONCE, "0.7", "hgrc(5)", ".hg .hg/hgrc .hg/sharedpath .hg/requires"),
     ("Mercurial", AT_ONCE, "5.7", "hgrc(5)", ".hg/hgrc-not-shared"),
-    ("Sapling", AT_ONCE, "2022", "sapling-scm.com/docs: configuration", ".sl .sl/config"),
+    ("Sapling", AT_ONCE, "2022", "sapling-scm.com/docs: configuration", ".sl .sl/config .git/sl/config"),
     ("Jujutsu", AT_ONCE, "0.1", "docs.jj-vcs.dev: config", ".jj .jj/repo/config.toml .jj/workspace-config.toml"),
     ("Subversion", AT_ONCE, "1.0", "svnbook: the working copy; repository hooks", ".svn"),
     ("Fossil", AT_ONCE, "1.0", "fossil-scm.org: settings", ".fslckout _FOSSIL_ *.fossil .fossil-settings"),

@@ -72,6 +72,7 @@ def test_git_works_beside_what_was_made(tmp_path: Path, guards: list[FolderGuard
     ("a/.vscode/tasks.json", "a/.vscode"), ("a/b/.envrc", "a/b/.envrc"), ("opencode.json", "opencode.json"),
     ("sub/.git", "sub/.git"), (".VSCODE/tasks.json", ".VSCODE"), ("x.code-workspace", "x.code-workspace"),
     ("a/.Git /hooks/pre-commit", "a/.Git /hooks"), (".github/hooks/x.json", ".github/hooks"),
+    (".git/sl/config", ".git/sl/config"),
 ])
 def test_what_was_made_is_put_away(tmp_path: Path, guards: list[FolderGuard], made: str, away: str) -> None:
     guards.append(FolderGuard(tmp_path))

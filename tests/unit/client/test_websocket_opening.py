@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from leeward.base.paced_reading import PIECE
+
 pytestmark = pytest.mark.needs("extra-serve")
 
 #: Far more than the buffers of a socket and of the client hold of answers.
@@ -78,6 +80,26 @@ def test_pings_are_answered_behind_what_is_sent_meanwhile_and_so_is_the_end():
 
         assert [b"\x8a", b"\x8a", b"\x88"] == [each[:1] for each in (one, other, end)]
         assert b"ab" == bytes(each[2] ^ each[-1] for each in (one, other))
+
+    opened(serve)
+
+
+def test_many_small_frames_leave_turns_to_others():
+    async def serve(far: socket.socket, made: Any) -> None:
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        pongs = b"\x8a\x00" * (1 << 15)
+        await asyncio.get_running_loop().sock_sendall(far, pongs + b"\x82\x01x")
+        beside = asyncio.ensure_future(other())
+        assert b"x" == await made.recv()
+        beside.cancel()
+        assert turns >= len(pongs) // PIECE
 
     opened(serve)
 

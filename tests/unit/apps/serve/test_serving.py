@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from leeward.base.paced_reading import PIECE
+
 pytestmark = pytest.mark.needs("extra-serve")
 
 
@@ -110,11 +112,11 @@ def test_answers_to_pings_that_nobody_reads_are_few():
     async def run():
         made, transport, _ = await opened(over)
         for _ in range(1000):
-            made.data_received(PING * 100)
+            made.data_received(PING * 50)
         assert 0 < len(transport.held) < 200_000
         transport.held.clear()
         made.resume_writing()
-        assert 100 * 127 == len(transport.held)  # the last ones
+        assert 50 * 127 == len(transport.held)  # the last ones
         transport.abort()
 
     asyncio.run(run())
@@ -139,9 +141,32 @@ def test_a_message_has_so_many_frames_and_no_more():
             await asyncio.sleep(0)
         assert ["x"] == had
         made.data_received(b"\x01\x81\0\0\0\0x" + piece * (MOST_PIECES - 1))
+        while len(made.frames) < MOST_PIECES:
+            await asyncio.sleep(0)
         assert not transport.is_over
         made.data_received(piece * 20_000)
+        while not transport.is_over:
+            await asyncio.sleep(0)
         assert (True, b"\x88\x02\x03\xf1", MOST_PIECES) == (transport.is_over, transport.held[-4:], len(made.frames))
+        transport.abort()
+
+    asyncio.run(run())
+
+
+def test_many_small_frames_leave_turns_to_others():
+    had, pongs = [], b"\x8a\x80\0\0\0\0" * 20_000
+
+    async def over(call):
+        await call.accept()
+        had.append(await call.message())
+
+    async def run():
+        turns, (made, transport, _) = 0, await opened(over)
+        made.data_received(pongs + b"\x81\x81\0\0\0\0x")
+        while not had:
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= len(pongs) // PIECE
         transport.abort()
 
     asyncio.run(run())
