@@ -210,6 +210,9 @@ def test_a_sandbox_shows_volumes_and_its_network_and_metadata_change(served, tmp
             "GET", policy)[1]["policy"]
         assert 204 == served.ask("PUT", f"/sandboxes/{row['id']}/network", {"allowOut": ["a.example.org"]}, token)[0]
         assert ["a"] == known()
+        for method, rows in (("GET", None), ("PATCH", [{"action": "deny", "target": "c.example.org"}]), ("DELETE", ["c"])):
+            assert 409 == ask(method, policy, rows)[0]  # what it would know is that all is allowed
+        assert ["a"] == known()
 
         path = f"/v1/sandboxes/{row['id']}"
         assert {"b": "3", "c": "4"} == ask("PATCH", f"{path}/metadata", {"a": None, "b": "3", "c": "4"})[1]["metadata"]

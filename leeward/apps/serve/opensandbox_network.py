@@ -16,13 +16,13 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from leeward.apps.serve.calls import ServeCall, taken
-from leeward.apps.serve.e2b.boxes import Boxes, OpenBox
+from leeward.apps.serve.e2b.boxes import NETWORK, Boxes, OpenBox
 from leeward.apps.serve.e2b.control import narrowing
 from leeward.apps.serve.problems import ServeProblem, bad
 from leeward.apps.serve.tokens import ServeTenant
 
-#: The mark of the rules; characters that it may have.
-NETWORK, MOST_TEXT = "serve.network", 8192
+#: Characters that the mark of the rules may have.
+MOST_TEXT = 8192
 #: What a request has that asks for nothing, in a sandbox with a policy, and in one without.
 _OPEN, _CLOSED = ({"defaultAction": action, "egress": list[Any]()} for action in ("allow", "deny"))
 
@@ -34,8 +34,10 @@ def asked(tenant: ServeTenant, fields: Mapping[str, Any]) -> tuple[dict[str, Any
     found = taken(fields, "networkPolicy", dict, {})
     rules = rules_of(taken(found, "egress", list, []))
     network = _written(taken(found, "defaultAction", str, "deny"), rules)
-    if not tenant.egress or fields.get("networkPolicy") is None:
-        return ({"egress": tenant.egress[0]} if tenant.egress else {}), {}
+    if not tenant.egress:
+        return {}, {}
+    if fields.get("networkPolicy") is None:
+        return {"egress": tenant.egress[0]}, {NETWORK: json.dumps(_OPEN)}
     return {"egress": tenant.egress[0], "policy": policy_of(network)}, {NETWORK: json.dumps(network)}
 
 
@@ -100,7 +102,10 @@ class NetworkFace:
 
 
 def _told(metadata: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(metadata.get(NETWORK, "null")) or _OPEN  # this server's own words
+    """The rules; ServeProblem where others than these hold, which a change of these would undo."""
+    if NETWORK not in metadata:
+        raise ServeProblem(409, "the rules of this sandbox come from another interface, or from the one that it is a copy of")
+    found: dict[str, Any] = json.loads(metadata[NETWORK])  # this server's own words
     return found
 
 

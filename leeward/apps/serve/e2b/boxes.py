@@ -47,8 +47,9 @@ HOME, WORKSPACE = "/home/user", "/workspace"
 #: Keys of the metadata; those of the caller have _OWN before them.
 _TENANT, _TEMPLATE, _KEY, _PRIVATE, _OWN = "serve.tenant", "serve.template", "serve.key", "serve.private", "own."
 #: Of one that sleeps when its time is over. Of a copy that is a snapshot: its name, the id of its source, and what another
-#: server has to know to copy it.
+#: server has to know to copy it. OpenSandbox's rules of the network, while they are all that its policy is made from.
 SLEEPS, SNAPSHOT, SOURCE, _KEPT = "serve.sleeps", "serve.snapshot", "serve.source", "serve.kept"
+NETWORK = "serve.network"
 #: Characters of that, variables among them.
 _MOST_KEPT_TEXT = 8192
 #: The name of a snapshot that has none; E2B's own templates.

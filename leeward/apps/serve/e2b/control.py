@@ -16,6 +16,7 @@ from leeward.apps.serve.calls import Handler, ServeCall, number_of, routed, take
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b import code, envd
 from leeward.apps.serve.e2b.boxes import (
+    NETWORK,
     OWN_TEMPLATES,
     SLEEPS,
     SNAPSHOT,
@@ -224,7 +225,7 @@ class ControlFace:
         wanted = egress_of(call.tenant, {"network": fields, "allow_internet_access": fields.get("allow_internet_access")})
         policy = wanted.get("policy") or narrowing(["*"] if wanted else [])
         if (await self._boxes.info(box))["egress"]:
-            await self._boxes.change(box, lambda metadata: (metadata, policy))
+            await self._boxes.change(box, lambda marks: ({name: marks[name] for name in marks if name != NETWORK}, policy))
         elif wanted:
             raise ServeProblem(501, "a sandbox that was opened without the Internet doesn't get it later")
         return Response(status_code=204)

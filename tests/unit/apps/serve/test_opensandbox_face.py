@@ -12,8 +12,9 @@ import pytest
 
 from kit.live_daemon import PATIENCE
 from leeward.apps.serve import opensandbox_face, opensandbox_network
+from leeward.apps.serve.e2b.boxes import NETWORK
 from leeward.apps.serve.opensandbox_face import _AT_ONCE, _BEHIND
-from leeward.apps.serve.opensandbox_network import NETWORK, asked, policy_of
+from leeward.apps.serve.opensandbox_network import asked, policy_of
 from leeward.apps.serve.problems import ServeProblem
 from leeward.apps.serve.tokens import ServeTenant, ServeVolume, volume_of
 from leeward.apps.serve.volumes import MOST_BELOW, mounts_of, wanted
@@ -124,7 +125,9 @@ def test_rules_of_the_network_become_a_policy_within_the_tenants(fields, allowed
     assert (allowed, denied) == (options["policy"]["allowed_domains"], options["policy"]["blocked_domains"])
     assert options["policy"] == policy_of(json.loads(marks[NETWORK]))
     assert ({}, {}) == asked(ServeTenant("none", "2"), fields)
-    assert ({"egress": "web"}, {}) == asked(ONE, {})
+    options, marks = asked(ONE, {})
+    assert ({"egress": "web"}, policy_of({"defaultAction": "allow", "egress": []})) == (
+        options, policy_of(json.loads(marks[NETWORK])))
 
 
 @pytest.mark.parametrize("fields", [
