@@ -33,7 +33,7 @@ class Direction:
         return int(self._made.passed)
 
     def go_on(self) -> int:
-        """Pass on what there is, for a turn. Returns what is waited for, or something else where there may be more. OSError."""
+        """Pass on what there is, for a turn. Returns what is waited for, else there may be more. OSError."""
         why = int(lib.lw_splice(self._made))
         if why < 0:
             raise OSError(-why, os.strerror(-why))
