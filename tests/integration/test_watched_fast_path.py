@@ -221,9 +221,10 @@ def test_a_kernels_jobs_are_told_what_the_looks_at_its_sandbox_find(peer: Peer, 
     while live.memory() < 24 * MIB:
         peer._wire.box.reactor.turn(0.01)
     for _ in range(2):
-        after = until_by_c(peer, by_c, HELLO, seat)
-        assert first["memory_peak"] + 16 * MIB <= after["memory_peak"] <= live.usage().memory_peak
-        assert 0 < after["cpu_time"] < 1
+        told = [until_by_c(peer, by_c, HELLO, seat) for _ in range(5)]
+        assert first["memory_peak"] + 16 * MIB <= told[-1]["memory_peak"] <= live.usage().memory_peak
+        # The kernel takes off what the machine's host has used meanwhile, which may be all of a short job.
+        assert 0 < sum(each["cpu_time"] for each in told) < 1
         live.rest()
         assert -1 == live.runner.leaf._told  # type: ignore[attr-defined]
     peer.ask("sandbox_close", sandbox=name)
