@@ -41,7 +41,7 @@ def _bounded(left_out: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [*[one for one in left_out if one[0]][:wire.MAX_LEFT_OUT], ("", "more")]
 
 
-def write(fd: int, pieces: Iterable[bytes]) -> None:
+def write(fd: int, pieces: Iterable[bytes | memoryview]) -> None:
     for piece in pieces:
         view = memoryview(piece)
         while view:

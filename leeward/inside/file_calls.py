@@ -24,6 +24,7 @@ import msgpack
 
 from leeward.inside import answer, file_content, file_tree
 from leeward.wire import file_answers as wire
+from leeward.wire.pieces import framed, pieces_of
 
 #: Reads from a descriptor exactly so many bytes; None if the writer has closed the pipe.
 Read = Callable[[int, int], "bytes | None"]  # Python 3.9 can't evaluate it
@@ -60,15 +61,8 @@ def serve(read: Read, job_fd: int, reply_fd: int) -> NoReturn:
         if body is None:
             break
         call = msgpack.unpackb(body, raw=False, max_bin_len=len(body), max_str_len=len(body))
-        told = packed({"n": call["n"], **perform(call, handles, time)})
-        answer.write(reply_fd, [wire.HEADER.pack(len(told)) + told])
+        answer.write(reply_fd, framed(pieces_of({"n": call["n"], **perform(call, handles, time)}, "replace")))
     os._exit(0)
-
-
-def packed(fields: Fields) -> bytes:
-    body = msgpack.packb(fields, use_bin_type=True, unicode_errors="replace")
-    assert isinstance(body, bytes)
-    return body
 
 
 def perform(call: Fields, handles: file_content.Handles, time: CallTime) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from leeward.errors import LeewardError, Refused, SandboxOver
 from leeward.spec.outcome import Result
 from leeward.wire.fields import MAX_NAME
 from leeward.wire.frames import MAX_REPLY, encode
+from leeward.wire.pieces import APART, Piece, framed, pieces_of
 
 #: Where a part of a result is in the memory files that come with it: the file's index, offset and length in bytes.
 Place = tuple[int, int, int]
@@ -39,6 +40,13 @@ MAX_DENIED = 512
 def encode_ok(number: int, answer: Mapping[str, Any]) -> bytes:
     """The answer to request *number*, which was served, as a frame."""
     return encode({"id": number, "ok": answer}, MAX_REPLY)
+
+
+def ok_pieces(number: int, answer: Mapping[str, Any]) -> list[Piece]:
+    """As `encode_ok`, in pieces: content that is large, and then has MAX_REPLY bytes at most, isn't copied."""
+    if len(answer.get("data", b"")) < APART:
+        return [encode_ok(number, answer)]
+    return framed(pieces_of({"id": number, "ok": answer}))
 
 
 def encode_refusal(number: int, kind: str, message: str, details: Mapping[str, Any] | None = None) -> bytes:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from leeward.errors import PeerError
-from leeward.wire.frames import decode
+from leeward.wire.frames import decode, decode_in_place
 
 #: In front of each frame on the pipes of that process: bytes of its body.
 HEADER = struct.Struct(">I")
@@ -64,6 +64,10 @@ def _bytes(most: int, least: int = 0) -> Callable[[object], bytes]:
             raise PeerError("a file call's answer: bytes are missing, or too many")
         return value
     return check
+
+
+def _content(value: object) -> bytes | memoryview:
+    return value if type(value) is memoryview and len(value) <= CHUNK else _bytes(CHUNK)(value)
 
 
 def _why(value: object) -> str:
@@ -155,10 +159,10 @@ _HANDLE = _whole(MAX_HANDLE)
 
 #: By operation: every field of its answer. All of them are there, and no others.
 ANSWERS: Mapping[str, Mapping[str, Check]] = {
-    "file_read": {"data": _bytes(CHUNK), "handle": _HANDLE, "at": _SIZE, "end": _SIZE, "mode": _MODE, "time": _TIME},
+    "file_read": {"data": _content, "handle": _HANDLE, "at": _SIZE, "end": _SIZE, "mode": _MODE, "time": _TIME},
     "file_write": {"handle": _HANDLE, "size": _SIZE},
     "file_append": {"size": _SIZE},
-    "file_write_many": {"failed": _ascending(_refusal)}, "file_read_many": {"data": _bytes(CHUNK)},
+    "file_write_many": {"failed": _ascending(_refusal)}, "file_read_many": {"data": _content},
     "file_close": {},
     "file_list": {"rows": _ascending(_row(component)), "more": _flag},
     "file_walk": {"rows": _ascending(_row(_below))},
@@ -181,9 +185,12 @@ def check_answer(op: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     return {name: check(answer[name]) for name, check in checks.items()}
 
 
-def read_answer(op: str, number: int, body: bytes) -> dict[str, Any]:
-    """The answer to call *number*, an *op*, in the hostile *body* of a frame. PeerError if it isn't one, and nothing else."""
-    answer = decode(body)
+def read_answer(op: str, number: int, body: memoryview) -> dict[str, Any]:
+    """
+    The answer to call *number*, an *op*, in the hostile *body* of a frame, of which large content may be a view. PeerError
+    if it isn't one, and nothing else.
+    """
+    answer = decode_in_place(body) if "data" in ANSWERS[op] else decode(body)
     told = answer.pop("n", None)
     if type(told) is not int or told != number:
         raise PeerError("a file call's answer: it is to another call")

@@ -31,6 +31,7 @@ from leeward.spec.job import Job
 from leeward.spec.outcome import JobError, LeftOut, LeftOutReason, Limit
 from leeward.wire import bundles
 from leeward.wire.frames import unpack
+from leeward.wire.pieces import Piece, framed, pieces_of
 
 T = TypeVar("T")
 E = TypeVar("E", Limit, LeftOutReason)
@@ -115,10 +116,6 @@ _ALL_FIELDS = _REPLY_FIELDS | {"left_out", "behind"}
 _SHOWN_FIELDS = _ALL_FIELDS | {"results", "value"}
 #: Values of a reply beside its files, about: what was left out, what is shown, and the rest.
 _MOST_BESIDE = 8192
-#: A binary's first byte and length.
-_BINARY, _BINARY_32 = struct.Struct(">BI"), 0xC6
-#: Bytes from which a value is a piece of its own.
-_APART = 1 << 12
 
 
 def job_frame(job: Job, variables: Mapping[str, str] | None = None) -> bytes:
@@ -131,34 +128,19 @@ def session_frame(job: Job) -> bytes:
     return b"".join(session_pieces(job))
 
 
-def job_pieces(job: Job, variables: Mapping[str, str] | None = None) -> list[bytes | memoryview]:
+def job_pieces(job: Job, variables: Mapping[str, str] | None = None) -> list[Piece]:
     """As `job_frame`, in pieces: large values are pieces of their own, because the daemon's loop has no time to copy them."""
-    return _framed(_body(job, variables))
+    return framed(_body(job, variables))
 
 
-def session_pieces(job: Job) -> list[bytes | memoryview]:
+def session_pieces(job: Job) -> list[Piece]:
     """As `session_frame`, in pieces."""
     if job.code is not None and _beside_code(job) == _SHOWS_BESIDE:
-        return _framed([SESSION + SHOWN, job.code])
-    return _framed([SESSION, *_body(job, None)])
+        return framed([SESSION + SHOWN, job.code])
+    return framed([SESSION, *_body(job, None)])
 
 
-def _framed(body: list[bytes | memoryview]) -> list[bytes | memoryview]:
-    """*body* with its length in front. Small pieces are joined."""
-    pieces: list[bytes | memoryview] = []
-    small = [HEADER.pack(sum(map(len, body)))]
-    for piece in body:
-        if len(piece) < _APART:
-            small.append(bytes(piece))
-            continue
-        if small:
-            pieces.append(b"".join(small))
-            small = []
-        pieces.append(piece)
-    return [*pieces, b"".join(small)] if small else pieces
-
-
-def _body(job: Job, variables: Mapping[str, str] | None) -> list[bytes | memoryview]:
+def _body(job: Job, variables: Mapping[str, str] | None) -> list[Piece]:
     alone = job.code is not None and _beside_code(job) == _NOTHING_BESIDE
     if not alone:
         return _packed(replace(job, env={**variables, **job.env}) if variables else job)
@@ -197,33 +179,12 @@ def read_adopted(body: bytes) -> tuple[int, ...]:
     return struct.unpack(f">{len(body) // 4}I", body[len(ADOPTED):])
 
 
-def _packed(job: Job) -> list[bytes | memoryview]:
-    fields = {
+def _packed(job: Job) -> list[Piece]:
+    return pieces_of({
         "code": job.code, "module": job.module, "name": job.name, "args": list(job.args), "env": dict(job.env),
         "files": dict(job.files), "stdin": job.stdin, "collect": list(job.collect), "most_files": job.most_files,
         "display": job.display, "functions": [] if job.functions is None else list(job.functions.names),
-    }
-    packer = msgpack.Packer(autoreset=False)
-    pieces: list[bytes | memoryview] = []
-
-    def put(value: object) -> None:
-        if isinstance(value, (bytes, memoryview)) and len(value) >= _APART:
-            pieces.extend((packer.bytes() + _BINARY.pack(_BINARY_32, len(value)), value))
-            packer.reset()
-        else:
-            packer.pack(value)
-
-    packer.pack_map_header(len(fields))
-    for name, value in fields.items():
-        packer.pack(name)
-        if name != "files":
-            put(value)
-            continue
-        packer.pack_map_header(len(job.files))
-        for path, content in job.files.items():
-            packer.pack(path)
-            put(content)
-    return [*pieces, packer.bytes()]
+    })
 
 
 def read_lent(body: bytes) -> tuple[dict[str, str], bytes]:

@@ -20,13 +20,13 @@ from leeward.daemon.run.output import widen
 from leeward.daemon.run.runner import Runner
 from leeward.daemon.run.verdict import bug
 from leeward.errors import LeewardError, PeerError
+from leeward.wire.pieces import Piece
 
 if TYPE_CHECKING:
     from leeward.daemon.run.beside import Interpreter
 
 #: Bytes that are read in one turn of the loop: eight times the content of a pipe.
 _TURN = 1 << 19
-_READ = 1 << 16
 #: Bytes of a pipe; and of one during a call or an answer that is longer, so that neither side waits for the other's turns.
 _USUAL, _WIDE = 1 << 16, 1 << 20
 #: Bytes of a frame's length.
@@ -43,8 +43,8 @@ class CallProcess:
         self._reactor, self._interpreter, self._most = reactor, interpreter, most
         self._lost: Callable[[str], None] | None = lost
         self._job, self._reply = runner.job, runner.reply
-        self._answer = bytearray()
-        self._heard: Callable[[bytes], None] | None = None
+        self._answer, self._have = bytearray(_HEAD), 0  # and how many of its bytes have come
+        self._heard: Callable[[memoryview], None] | None = None
         self._unsent = list[memoryview]()
         self._wide = set[int]()
         try:
@@ -53,7 +53,7 @@ class CallProcess:
             raise LeewardError(f"runner {runner.number}: {error}") from error
         reactor.watch(self._reply, READ, self._readable)
 
-    def call(self, body: Sequence[bytes], heard: Callable[[bytes], None]) -> None:
+    def call(self, body: Sequence[Piece], heard: Callable[[memoryview], None]) -> None:
         """Send a call, once the one before was answered. *heard* gets the answer's body, unless the process is lost."""
         if self._lost is None or self._heard is not None:
             raise LeewardError("the process has a call, or is over")
@@ -95,8 +95,8 @@ class CallProcess:
             self.end(str(error))
             return
         if done and self._heard is not None:
-            body = bytes(memoryview(self._answer)[_HEAD:])
-            self._answer = bytearray()
+            body = memoryview(self._answer)[_HEAD:]
+            self._answer, self._have = bytearray(_HEAD), 0
             while self._wide:
                 widen(self._wide.pop(), _USUAL)
             heard, self._heard = self._heard, None
@@ -104,30 +104,30 @@ class CallProcess:
 
     def _read(self) -> bool:
         """Read more of the answer, and return whether it is complete; PeerError if it isn't one, or has no more."""
-        answer, turn = self._answer, len(self._answer) + _TURN
+        turn = self._have + _TURN
         while True:
-            need = _HEAD
-            if len(answer) >= _HEAD:
-                size = int.from_bytes(answer[:_HEAD], "big")
-                if size > self._most:
-                    raise PeerError(f"an answer of {size} bytes")
-                need = _HEAD + size
-                if len(answer) == need:
+            if self._have == len(self._answer):
+                size = int.from_bytes(self._answer[:_HEAD], "big")
+                if self._have == _HEAD + size:
                     if self._unsent:
                         raise PeerError("an answer to a call that it has not read")
                     return True
+                if size > self._most:
+                    raise PeerError(f"an answer of {size} bytes")
+                head, self._answer = self._answer, bytearray(_HEAD + size)
+                self._answer[:_HEAD] = head
                 self._make_room(self._reply, size)
-            if len(answer) >= turn:
+            if self._have >= turn:
                 return False
             try:
-                data = os.read(self._reply, min(need - len(answer), _READ))
+                count = os.readv(self._reply, [memoryview(self._answer)[self._have:turn]])
             except BlockingIOError:
                 return False
-            if not data:
+            if not count:
                 raise PeerError("it has closed its end")
             if self._heard is None:
                 raise PeerError("bytes that answer nothing")
-            answer += data
+            self._have += count
 
     def end(self, why: str) -> None:
         """Give the process up: end it, and call `lost` with *why*."""

@@ -19,10 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
-from itertools import chain
 from typing import Any
-
-import msgpack
 
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import NO_TIMER, Reactor, Timer
@@ -33,13 +30,12 @@ from leeward.daemon.sandboxes.kernel import KernelProcess
 from leeward.errors import Busy, LeewardError, PeerError
 from leeward.wire.file_answers import MAX_ANSWER, failure, read_answer
 from leeward.wire.job_frames import FILE_CALLS_BEGIN
+from leeward.wire.pieces import pieces_of
 
 #: Calls of one sandbox that may wait, and bytes of all of them together.
 MOST_CALLS, MOST_BYTES = 64, 16 << 20
 #: Seconds beyond a call's own time, after which the process is given up.
 GRACE_S = 2.0
-#: Bytes of content that aren't copied into their call.
-_LARGE = 1 << 14
 #: Seconds after the loss of a process until its call fails: the sandbox may be ending.
 LOST_S = 0.5
 
@@ -211,14 +207,14 @@ class LiveFiles:
             return
         call = self._running = self._waiting.popleft()
         self._size -= call.size
-        body = _packed({"n": call.number, **call.call})
+        body = pieces_of({"n": call.number, **call.call})
         call.call = {}  # it was sent, and may be large
         try:
             self._process.call(body, partial(self._heard, call))
         except LeewardError as error:
             self._process.end(str(error))
 
-    def _heard(self, call: FileCall, body: bytes) -> None:
+    def _heard(self, call: FileCall, body: memoryview) -> None:
         try:
             answer = read_answer(call.op, call.number, body)
         except PeerError as error:
@@ -280,19 +276,6 @@ class LiveFiles:
     def broken(self, error: Exception) -> None:
         if self.stage in (FilesStage.STARTING, FilesStage.READY):
             self._give_up(bug(error))
-
-
-def _packed(fields: dict[str, Any]) -> list[bytes]:
-    """In pieces, so that large content isn't copied."""
-    data = fields.get("data", b"")
-    if len(data) < _LARGE:
-        return [msgpack.packb(fields, use_bin_type=True)]
-    packer = msgpack.Packer(autoreset=False)
-    packer.pack_map_header(len(fields))
-    del fields["data"]
-    for each in (*chain(*fields.items()), "data"):
-        packer.pack(each)
-    return [packer.bytes() + b"\xc6" + len(data).to_bytes(4, "big"), data]  # bin 32
 
 
 def _closed(*_how: Any) -> KernelProcess:

@@ -23,7 +23,7 @@ from leeward.daemon.serving.sessions import Leases
 from leeward.daemon.serving.waiting import Exchanges, LiveOutput
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, Refused
-from leeward.wire.answers import encode_ok, encode_refusal, encode_refused
+from leeward.wire.answers import encode_refusal, encode_refused, ok_pieces
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.connection import Connection
@@ -193,7 +193,8 @@ class Flight:
 
     def answer(self, request: int, answer: Mapping[str, Any]) -> None:
         self.drop(request)
-        self.connection.send(Parcel(memoryview(encode_ok(request, answer))))
+        for piece in ok_pieces(request, answer):
+            self.connection.send(Parcel(memoryview(piece)))
 
     def deliver(self, request: int, parcel: Parcel) -> None:
         self.drop(request)
