@@ -90,7 +90,8 @@ def verdict(row: Mapping[str, Any]) -> str:
     if row["target"] is None:
         return value
     wanted = f"{'at most' if row['at_most'] else 'at least'} {row['target']:g}"
-    missed = f"bound by a floor of {row['floor']:g}, {row['value'] / row['floor']:.2f} x of it" if row["bound"] else "NOT MET"
+    floor = f" a floor of {row['floor']:g}, {row['value'] / row['floor']:.2f} x of it" if row["floor"] else ""
+    missed = f"bound by{floor}" if row["bound"] else f"NOT MET, with{floor}" if floor else "NOT MET"
     return f"{value}, wanted {wanted}: {'met' if row['met'] else 'not measured' if row['value'] is None else missed}"
 
 

@@ -33,7 +33,7 @@ def test_the_text_says_value_target_and_verdict():
     said = table.text(found)
 
     assert "good: 1.25 x, wanted at most 1.5: met" in said
-    assert "bad: 0.3 x, wanted at least 0.6: NOT MET" in said
+    assert "bad: 0.3 x, wanted at least 0.6: NOT MET, with a floor of 0.7, 0.43 x of it" in said
     assert "held: 0.3 x, wanted at least 0.6: bound by a floor of 0.5, 0.60 x of it" in said
     assert "absent: -, wanted at most 2: not measured" in said
     assert "not measured: no bwrap on the PATH" in said
