@@ -51,6 +51,8 @@ def quoted(name: str | bytes | os.PathLike[str]) -> str:
     """
     text = os.fsencode(name).decode("utf-8", "surrogateescape")
     quote = '"' if "'" in text and '"' not in text else "'"
+    if text.isascii() and text.isprintable() and quote not in text and "\\" not in text:
+        return quote + text + quote  # as most are: a client makes such a text whenever it ends a connection
     return quote + "".join(_shown(one, quote) for one in text) + quote
 
 
