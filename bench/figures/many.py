@@ -20,7 +20,7 @@ from bench import sandboxes as live
 from bench import verdicts
 from bench.figures import egress, jobs, sandboxes
 from bench.figures.row import FigureSettings, Row, absolute, compared, in_turn, missing, quotient, spread
-from leeward import AsyncSandbox
+from leeward import AsyncClient, AsyncSandbox
 from leeward.client.blocking import Client
 from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError
@@ -212,9 +212,12 @@ def _all_descriptors() -> None:
 
 
 async def _burst(path: str, count: int) -> tuple[float, float]:
-    """Seconds until all have answered, and of processor time for each: the client's, the daemon's, all its processes'."""
+    """
+    Seconds until all have answered, by the connections of one client; and of processor time for each: the client's, the
+    daemon's, all its processes'.
+    """
     async def use() -> None:
-        async with AsyncSandbox(socket=path) as box:
+        async with AsyncSandbox(client=client) as box:
             programs.append(good(await box.run(["true"])).cpu_time)
             if len(programs) == count:
                 ended.append(time.perf_counter() - start)
@@ -225,7 +228,7 @@ async def _burst(path: str, count: int) -> tuple[float, float]:
     ended, programs, pid, all_used = list[float](), list[float](), daemon_pid(path), asyncio.Event()
     spent = [live.spent(pid) + time.process_time()]  # in this order: neither look at /proc counts
     start = time.perf_counter()
-    async with asyncio.TaskGroup() as tasks:
+    async with AsyncClient(socket=path) as client, asyncio.TaskGroup() as tasks:
         for _ in range(count):
             tasks.create_task(use())
     return ended[0], (spent[1] - spent[0] + sum(programs)) / count
