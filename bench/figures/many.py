@@ -109,8 +109,8 @@ _HIDDEN = ["unshare", "--mount", "--propagation", "private", "sh", "-c", 'umount
 
 
 def measure(settings: FigureSettings) -> Sequence[Row]:
-    return [*_jobs(settings), *_verdicts(), *_sandboxes(settings), *_kernels(settings), *_files(settings), *_uncounted(settings),
-            *jobs.measure_rates(settings), *_scale(settings), *egress.measure_rate(settings)]
+    return [*_jobs(settings), *_verdicts(), *_sandboxes(settings), *_kernels(settings), *_files(settings),
+            *_uncounted(settings), *jobs.measure_rates(settings), *_scale(settings), *egress.measure_rate(settings)]
 
 
 def _jobs(settings: FigureSettings) -> Sequence[Row]:

@@ -272,13 +272,15 @@ class Connection:
 
     # --- output ---------------------------------------------------------------
 
-    def send(self, parcel: Parcel) -> None:
-        """Send *parcel* after all answers that wait, or close it if the client is gone."""
+    def send(self, *parcels: Parcel) -> None:
+        """Send *parcels* after all answers that wait, with nothing in between; or close them if the client is gone."""
         if self._state is _CLOSED:
-            parcel.close()
+            in_any_case(*(parcel.close for parcel in parcels))
             return
-        self._output.put(parcel)
-        if len(self._output) == 1:
+        waited = bool(self._output)
+        for parcel in parcels:
+            self._output.put(parcel)
+        if not waited:
             self._flush()
         self._shut_when_done()  # this may have been the last answer
 

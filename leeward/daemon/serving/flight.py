@@ -16,14 +16,14 @@ from leeward.daemon.loop.reactor import JobStart, Ran
 from leeward.daemon.pool.pool import Ticket
 from leeward.daemon.pool.sessions import Cancellable
 from leeward.daemon.run.report import Report
-from leeward.daemon.serving.parcel import KeptResults, Parcel, pack
+from leeward.daemon.serving.parcel import KeptResults, Parcel, pack, parcels
 from leeward.daemon.serving.rounds import CONNECTION_SHARE, GUEST_TAKEN, Share
 from leeward.daemon.serving.sandboxes import FIRST_SEAT, Sandboxes
 from leeward.daemon.serving.sessions import Leases
 from leeward.daemon.serving.waiting import Exchanges, LiveOutput
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, Refused
-from leeward.wire.answers import encode_refusal, encode_refused, ok_pieces
+from leeward.wire.answers import encode_refusal, encode_refused
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.connection import Connection
@@ -193,8 +193,7 @@ class Flight:
 
     def answer(self, request: int, answer: Mapping[str, Any]) -> None:
         self.drop(request)
-        for piece in ok_pieces(request, answer):
-            self.connection.send(Parcel(memoryview(piece)))
+        self.connection.send(*parcels(request, answer))
 
     def deliver(self, request: int, parcel: Parcel) -> None:
         self.drop(request)

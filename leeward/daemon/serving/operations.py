@@ -24,7 +24,7 @@ from leeward.daemon.serving import inbox, profiles, snapshots
 from leeward.daemon.serving.flight import Flight
 from leeward.daemon.serving.inbox import RequestArena
 from leeward.daemon.serving.intake import job_of
-from leeward.daemon.serving.parcel import Parcel
+from leeward.daemon.serving.parcel import Parcel, parcels
 from leeward.daemon.serving.rounds import GUEST_SHARE, Share
 from leeward.daemon.serving.sandboxes import ASLEEP, FIRST_SEAT, IN_SANDBOX, Sandboxes, page
 from leeward.daemon.serving.waiting import RecallWait, UserBook
@@ -113,16 +113,16 @@ class Operations:
                 flight.weigh(number, max(len(payload), self.copied))
             if answer is None:
                 return
-            parcel = answer if isinstance(answer, Parcel) else Parcel(memoryview(encode_ok(number, answer)))
+            sent = [answer] if isinstance(answer, Parcel) else parcels(number, answer)
         except (BadRequest, Refused) as error:
-            parcel = Parcel(memoryview(encode_refused(number, error)))
+            sent = [Parcel(memoryview(encode_refused(number, error)))]
             server.watcher.request_refused(refusal_of(error)[0], self._share.user)
         except Exception as error:
             # A bug of ours: this request is refused as `internal`, and the connection goes on.
             server.reactor.barrier.note(self.serve, error)
-            parcel = Parcel(memoryview(encode_refusal(number, "internal", bug(error))))
+            sent = [Parcel(memoryview(encode_refusal(number, "internal", bug(error))))]
             self._server.watcher.request_refused("internal", self._share.user)
-        self._connection.send(parcel)
+        self._connection.send(*sent)
 
     def _admit(self, operation: Operation) -> None:
         """Check whether a request may be served now: Forbidden to some guests, Busy if there is no room."""

@@ -10,6 +10,7 @@ import fcntl
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from leeward._native.memfd import memory_file
 from leeward.base.dataclass import dataclass, field
@@ -18,7 +19,7 @@ from leeward.daemon.run.report import LARGE_REPLY, PLACEMENTS, Arena, Report
 from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.errors import SHORT, BadRequest, Busy
 from leeward.spec.outcome import Result
-from leeward.wire.answers import Place, encode_result
+from leeward.wire.answers import Place, encode_result, ok_pieces
 from leeward.wire.bundles import size_of
 from leeward.wire.fields import MAX_PIECE
 from leeward.wire.frames import MAX_REPLY
@@ -61,6 +62,11 @@ def seal(pieces: Iterable[bytes]) -> Arena:
         os.close(fd)
         raise
     return Arena(fd, size)
+
+
+def parcels(number: int, answer: Mapping[str, Any]) -> list[Parcel]:
+    """The *answer* to request *number*, to send one after the other; large content isn't copied."""
+    return [Parcel(memoryview(piece)) for piece in ok_pieces(number, answer)]
 
 
 def pack(number: int, report: Report, results: str = "auto") -> Parcel:
