@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from kit import reactors
-from kit.c_client import CLIENT, LANGUAGE, checked
+from kit.c_client import CLIENT, LANGUAGE, VALGRIND, checked
 from kit.fake_daemon import FakeDaemon, Rogue, finished
 from kit.features import ROOT, clang
 from kit.live_daemon import PATIENCE, LiveDaemon, environment
@@ -71,8 +71,7 @@ def test_every_promise_holds_without_a_fault(any_daemon: LiveDaemon, sanitized: 
 @pytest.mark.parametrize("what", ["good", "nonsense"])
 def test_valgrind_reports_no_error(any_daemon: LiveDaemon, plain: Path, what: str) -> None:
     """No byte is lost, none is read unset."""
-    checked("valgrind", "--quiet", "--leak-check=full", "--show-leak-kinds=all", "--errors-for-leak-kinds=all",
-            "--error-exitcode=9", "--track-fds=no", plain, what, any_daemon.socket)
+    checked(*VALGRIND, plain, what, any_daemon.socket)
 
 
 def test_the_default_socket_is_found(plain: Path, tmp_path: Path) -> None:
