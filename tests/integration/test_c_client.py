@@ -338,13 +338,13 @@ def test_a_loop_in_c_costs_no_more_than_the_bench_shows(any_daemon: LiveDaemon, 
     assert statistics.median(ratios) < 1.3, ratios
 
 
-def _ratio(looping: subprocess.Popen[str], client: Client, calls: int = 10, gap: float = 0.005) -> float:
+def _ratio(looping: subprocess.Popen[str], client: Client) -> float:
     """What some calls in C cost of what as many in Python do."""
     assert looping.stdin is not None
     assert looping.stdout is not None
-    python = []
+    calls, python = 10, []
     for _ in range(calls):
-        time.sleep(gap)  # time itself is measured: the bench has this gap between calls, and no event ends it
+        time.sleep(0.005)  # time itself is measured: the bench has this gap between calls, and no event ends it
         start = time.perf_counter()
         client.execute("print('hello')")
         python.append((time.perf_counter() - start) * 1e6)
