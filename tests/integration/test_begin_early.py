@@ -151,6 +151,6 @@ def test_a_job_has_the_same_locks_however_its_keeper_and_its_runner_began(hurrie
 
     assert (b"", b"") == (in_c.stderr, in_python.stderr)
     # Each worker has a user id of its own, and on a busy machine another one may take the job.
-    python, c = (json.loads(re.sub(rb"\b20000\d{5}\b", b"its own", got.stdout)) for got in (in_python, in_c))
+    python, c = (json.loads(re.sub(rb"\b200\d{7}\b", b"its own", got.stdout)) for got in (in_python, in_c))
     assert python == c
     assert in_python.denied == in_c.denied
