@@ -68,7 +68,7 @@ def ask_at_end(connection: OperatorConnection, box: str, daemon: str | None, *, 
     return True
 
 
-def kept_line(box: str, daemon: str | None = None) -> str:
+def kept_line(box: str, daemon: str | None) -> str:
     """Keep a sandbox with changes that nobody was asked about for LEFT_S. Returns a line that says how to get them."""
     where = "its changes are in the sandbox"
     one = Sandbox.attach(box, socket=daemon)

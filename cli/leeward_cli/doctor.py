@@ -23,14 +23,14 @@ from leeward_cli.messages import complain, escape
 _TOLD = ("name", "state", "have", "without", "cure")
 
 
-def causes(features: Iterable[Feature], allowed: Iterable[str] = ()) -> list[str]:
+def causes(features: Iterable[Feature], allowed: Iterable[str]) -> list[str]:
     """A line, with the cure, for each feature whose absence prevents a start; layers that are *allowed* may be missing."""
     gone_without = set(allowed)
     return [f"{feature.name}: {feature.have}; to get it: {feature.cure}" for feature in features
             if feature.stops and feature.layer not in gone_without and not feature.cure.startswith("see ")]
 
 
-def complain_of_host(error: LeewardError, allowed: Iterable[str] = ()) -> None:
+def complain_of_host(error: LeewardError, allowed: Iterable[str]) -> None:
     """Print *error*, which prevented a start, and what of this host explains it."""
     complain(str(error))
     if isinstance(error, (BadRequest, DaemonError)):

@@ -99,7 +99,7 @@ def path_steps(ruleset: Cell, path: str, access: int, *, optional: bool = False)
     ]
 
 
-def held_step(ruleset: Cell, descriptor: int, access: int, *, optional: bool = False) -> Step:
+def held_step(ruleset: Cell, descriptor: int, access: int, *, optional: bool) -> Step:
     """As `path_steps`, for a path that is open as the *descriptor*, which stays open."""
     rule = Block(struct.pack("=Qi", access, descriptor))
     return returns(Call.LANDLOCK_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0,

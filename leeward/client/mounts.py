@@ -171,7 +171,7 @@ class Meanwhile:
 
 
 def open_with(connection: BlockingConnection, fields: Mapping[str, Any], mounts: Iterable[Mount],
-              states: dict[str, FolderState] | None = None, beside: Callable[[], None] | None = None) -> Reply:
+              states: dict[str, FolderState], beside: Callable[[], None] | None) -> Reply:
     """
     Open a sandbox with *mounts*; each attempt sends the descriptors again. *states* gets the state of each folder with
     `compare`, by target. *beside* is called once, when the request was sent; what it raises ends the attempt.
@@ -179,8 +179,7 @@ def open_with(connection: BlockingConnection, fields: Mapping[str, Any], mounts:
     attempts: Retry | None = None
     meanwhile = None if beside is None else Meanwhile(beside)
     with OpenFolders(mounts) as folders:
-        if states is not None:
-            states.update(folders.states)
+        states.update(folders.states)
         while True:
             try:
                 number = folders.send(*connection.call("sandbox_dock", {}))

@@ -49,7 +49,7 @@ def write(fd: int, pieces: Iterable[bytes | memoryview]) -> None:
 
 
 def collect_when_late(reply_fd: int, wanted: workspace_files.Wanted,
-                      channel: function_stubs.FunctionChannel | None = None) -> None:
+                      channel: function_stubs.FunctionChannel | None) -> None:
     """From now on, collect the files and reply on LATE. Until then *channel* makes calls by the same pipe."""
     signal.signal(LATE, partial(_late, os.getpid(), reply_fd, wanted, channel))
 

@@ -102,7 +102,7 @@ class Interrupts:
 
 
 def run_next(source: bytes, name: str, main: types.ModuleType, interrupts: Interrupts,
-             runs: Runs | None = None) -> End:
+             runs: Runs | None) -> End:
     """Run one job of a session, whose source is known to `tracebacks`: the interpreter doesn't end with it."""
     def run() -> None:
         try:
@@ -145,7 +145,7 @@ def _execute(source: bytes, name: str, main: types.ModuleType, runs: Runs | None
         runs(source, name, main.__dict__)
 
 
-def run_main(fields: dict[str, Any], main: types.ModuleType, runs: Runs | None = None) -> End:
+def run_main(fields: dict[str, Any], main: types.ModuleType, runs: Runs | None) -> End:
     """Run the main module to its end, threads and atexit functions included."""
     take_environment(fields["env"])
     module, name, source = fields["module"], fields["name"], fields["code"]

@@ -120,7 +120,7 @@ def send_step(channel: int | Cell, message: control.Message, fds: Sequence[Cell]
     return returns(Call.SENDMSG, channel, header, socket.MSG_NOSIGNAL, value=len(data))
 
 
-def receive_step(channel: int | Cell, message: control.Message, fds: Sequence[Cell] = ()) -> Step:
+def receive_step(channel: int | Cell, message: control.Message, fds: Sequence[Cell]) -> Step:
     """A step that has to receive *message*, with as many descriptors, close-on-exec, as the cells *fds*, which get them."""
     data = control.encode(message)
     ends = {_CMSG_HEADER + number * _FD_SIZE: cell for number, cell in enumerate(fds)}

@@ -28,7 +28,7 @@ import msgpack
 import pytest
 
 from kit import features
-from kit.attack import within
+from kit.attack import ATTEMPTS, within
 from kit.box import RUNS, Box, Run, control, run_outside
 from kit.live_daemon import held
 from kit.locks import LOCKS as ALL
@@ -61,18 +61,6 @@ def errors(got: Result) -> dict[str, str]:
     found = json.loads(got.stdout)
     assert isinstance(found, dict)
     return found
-
-
-#: Before the code of a job that makes attempts: `attempt(name, call)` notes what became of each.
-ATTEMPTS = """
-import errno, json
-tried = {}
-def attempt(name, call):
-    try:
-        tried[name] = "done: %r" % (call(),)
-    except OSError as error:
-        tried[name] = errno.errorcode[error.errno]
-"""
 
 
 # --- the result ---------------------------------------------------------------

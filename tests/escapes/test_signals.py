@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.attack import ATTEMPTS
 from kit.box import RUNS, Box, Run, control, run_outside
 from kit.features import ROOT
 from kit.locks import LOCKS as ALL
@@ -41,15 +42,9 @@ def serves(box: Box) -> None:
         assert f"{number}\n".encode() == box.run(f"print({number})").stdout
 
 
-SIGNAL = """
-import ctypes, errno, json, os, signal
+SIGNAL = ATTEMPTS + """
+import ctypes, os, signal
 libc = ctypes.CDLL(None, use_errno=True)
-tried = {}
-def attempt(name, call):
-    try:
-        tried[name] = str(call())
-    except OSError as error:
-        tried[name] = errno.errorcode[error.errno]
 def call(number, *arguments):
     got = libc.syscall(number, *map(ctypes.c_long, arguments))
     if got < 0:
@@ -188,16 +183,10 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert f"{-signal.SIGTERM}\n" == got.stdout_text
 
 
-INTO = """
-import ctypes, errno, json, os, signal
+INTO = ATTEMPTS + """
+import ctypes, os, signal
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.restype = ctypes.c_long
-tried = {}
-def attempt(name, call):
-    try:
-        tried[name] = str(call())
-    except OSError as error:
-        tried[name] = errno.errorcode[error.errno]
 def checked(got):
     if got < 0:
         raise OSError(ctypes.get_errno(), "")
@@ -234,7 +223,7 @@ def test_c084_cannot_look_into_another_process(box: Box, only: Callable[..., Box
     """Neither by ptrace nor by its memory, nor through /proc: not pid 1, its parent, and not even its own child."""
     with control():
         outside = json.loads(run_outside(INTO.replace("PARENT", str(witness.pid))).splitlines()[-1])
-        assert "0" == outside["attach sibling"]
+        assert "done: 0" == outside["attach sibling"]
     assert outside["environ sibling"] != "EACCES"
 
     for one in (box, only("seccomp")):

@@ -129,13 +129,13 @@ def test_a_change_is_shown_and_approved_by_mouse(window: Window, served: ServedP
 FIVE = "".join(f"{number}\n" for number in range(50))
 
 
-def five_changes(served: ServedPage, project: Path, name: str = "a") -> tuple[ApprovalRequest, str]:
+def five_changes(served: ServedPage, project: Path) -> tuple[ApprovalRequest, str]:
     """A request for a change of five hunks, and what the host has when the second and fourth are left out."""
-    (project / name).write_text(FIVE)
+    (project / "a").write_text(FIVE)
     places = range(2, 50, 10)
     changed = [f"new {number}" if number in places else str(number) for number in range(50)]
     chosen = [f"new {number}" if number in places[::2] else str(number) for number in range(50)]
-    return served.service.write(name, "\n".join(changed) + "\n"), "\n".join(chosen) + "\n"
+    return served.service.write("a", "\n".join(changed) + "\n"), "\n".join(chosen) + "\n"
 
 
 @pytest.mark.parametrize("way", ["key", "click"])

@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from kit import reactors
-from kit.c_client import CLIENT, LANGUAGE, checked
+from kit.c_client import CLIENT, LANGUAGE, VALGRIND, checked
 from kit.fake_daemon import FakeDaemon, Rogue, finished
 from kit.features import ROOT, clang
 from kit.live_daemon import PATIENCE, LiveDaemon, environment
@@ -71,8 +71,7 @@ def test_every_promise_holds_without_a_fault(any_daemon: LiveDaemon, sanitized: 
 @pytest.mark.parametrize("what", ["good", "nonsense"])
 def test_valgrind_reports_no_error(any_daemon: LiveDaemon, plain: Path, what: str) -> None:
     """No byte is lost, none is read unset."""
-    checked("valgrind", "--quiet", "--leak-check=full", "--show-leak-kinds=all", "--errors-for-leak-kinds=all",
-            "--error-exitcode=9", "--track-fds=no", plain, what, any_daemon.socket)
+    checked(*VALGRIND, plain, what, any_daemon.socket)
 
 
 def test_the_default_socket_is_found(plain: Path, tmp_path: Path) -> None:
@@ -339,13 +338,13 @@ def test_a_loop_in_c_costs_no_more_than_the_bench_shows(any_daemon: LiveDaemon, 
     assert statistics.median(ratios) < 1.3, ratios
 
 
-def _ratio(looping: subprocess.Popen[str], client: Client, calls: int = 10, gap: float = 0.005) -> float:
+def _ratio(looping: subprocess.Popen[str], client: Client) -> float:
     """What some calls in C cost of what as many in Python do."""
     assert looping.stdin is not None
     assert looping.stdout is not None
-    python = []
+    calls, python = 10, []
     for _ in range(calls):
-        time.sleep(gap)  # time itself is measured: the bench has this gap between calls, and no event ends it
+        time.sleep(0.005)  # time itself is measured: the bench has this gap between calls, and no event ends it
         start = time.perf_counter()
         client.execute("print('hello')")
         python.append((time.perf_counter() - start) * 1e6)

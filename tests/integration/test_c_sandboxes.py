@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kit import reactors
-from kit.c_client import checked
+from kit.c_client import VALGRIND, checked
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
 
@@ -39,5 +39,4 @@ def test_every_promise_holds_without_a_fault(any_daemon: LiveDaemon, sanitized: 
 @pytest.mark.parametrize("what", ["good", "nonsense"])
 def test_valgrind_reports_no_error(any_daemon: LiveDaemon, plain: Path, what: str) -> None:
     """No byte is lost, none is read unset."""
-    checked("valgrind", "--quiet", "--leak-check=full", "--show-leak-kinds=all", "--errors-for-leak-kinds=all",
-            "--error-exitcode=9", "--track-fds=no", plain, what, any_daemon.socket)
+    checked(*VALGRIND, plain, what, any_daemon.socket)

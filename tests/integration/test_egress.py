@@ -17,21 +17,10 @@ import pytest
 
 from kit import egress
 from kit.box import TESTS, Box
-from kit.egress import Servers
+from kit.egress import GET, Servers
 from kit.egress_hosts import AUTHORITY
 from kit.live import opened
 from kit.live_daemon import PLACES
-
-GET = """
-    import sys, urllib.request, urllib.error
-    try:
-        with urllib.request.urlopen(sys.argv[1], timeout=20) as got:
-            print(got.status, got.read().decode())
-    except urllib.error.HTTPError as error:
-        print(error.code, error.read().decode())
-    except OSError as error:
-        print(error)
-"""
 
 GET_TLS = """
     import ssl, sys, urllib.request

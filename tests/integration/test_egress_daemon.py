@@ -17,21 +17,10 @@ import pytest
 import leeward
 from kit import egress
 from kit.box import PATIENCE_S
-from kit.egress import Servers
+from kit.egress import GET, Servers
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment, first_line
 from leeward.errors import RequestRejected
 from leeward.wire.egress_control import PROXY
-
-GET = """
-import sys, urllib.request, urllib.error
-try:
-    with urllib.request.urlopen(sys.argv[1], timeout=20) as got:
-        print(got.status, got.read().decode())
-except urllib.error.HTTPError as error:
-    print(error.code, error.read().decode())
-except OSError as error:
-    print(error)
-"""
 
 HOLD = """
 import socket, sys

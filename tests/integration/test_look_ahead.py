@@ -5,13 +5,12 @@ otherwise.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from integration.test_begin_early import hurried  # noqa: F401  # a fixture
-from integration.test_rehearsal import LOOK
+from integration.test_rehearsal import state_in
 from kit.box import Box, begins_with
 
 pytestmark = [pytest.mark.needs("user-namespaces"), pytest.mark.usefixtures("hurried")]
@@ -46,12 +45,9 @@ def test_a_runner_takes_page_faults_where_no_page_can_be_pinned() -> None:
 @pytest.mark.parametrize("beginning", ["", NO_ROOM])
 def test_a_job_finds_the_same_state_with_and_without_pinned_pages(beginning: str) -> None:
     with begins_with(beginning), Box() as box:
-        found = box.run(LOOK)
+        found = state_in(box)
     with begins_with(OFF), Box() as box:
-        other = box.run(LOOK)  # control
-
-    assert (b"", b"") == (found.stderr, other.stderr)
-    assert json.loads(other.stdout) == json.loads(found.stdout)
+        assert state_in(box) == found  # control
 
 
 def test_no_job_finds_the_writes_of_another() -> None:

@@ -13,9 +13,9 @@ import leeward
 from kit import features, runs
 from kit.live_daemon import PATIENCE, environment
 from kit.loopback import free_port
-from kit.served import Served, client_python, end_sandboxes
+from kit.served import Served, client_python
 
-pytestmark = pytest.mark.needs("extra-serve")
+pytestmark = [pytest.mark.needs("extra-serve"), pytest.mark.usefixtures("all_ended")]
 
 JUPYTER = features.ROOT / ".venv-framework-jupyter"
 LATE = "print('begun', flush=True)\nwhile True: pass"
@@ -27,13 +27,6 @@ DAEMON = ("--pool-size", "1")
 def served(daemon, tmp_path_factory):
     with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "jupyter", "e2b") as found:
         yield found
-
-
-@pytest.fixture(autouse=True)
-def all_ended(daemon):
-    """No test leaves a sandbox."""
-    yield
-    end_sandboxes(daemon.socket)
 
 
 @pytest.fixture

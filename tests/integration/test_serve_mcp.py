@@ -22,11 +22,11 @@ from kit import mcp_fixtures, runs
 from kit.features import ROOT, node24
 from kit.live_daemon import PATIENCE
 from kit.loopback import free_port
-from kit.served import Served, end_sandboxes
+from kit.served import Served
 from kit.waiting import poll_until
-from leeward.apps.serve.tokens import TenantQuota, TokenFile
+from leeward.apps.serve.tokens import TokenFile
 
-pytestmark = pytest.mark.needs("extra-serve", "extra-mcp")
+pytestmark = [pytest.mark.needs("extra-serve", "extra-mcp"), pytest.mark.usefixtures("all_ended")]
 
 #: The first is of the wire with sessions, the second of that without.
 WIRES = ["legacy", "auto"]
@@ -46,19 +46,8 @@ def door(daemon, tmp_path_factory):
 def served(door, request):
     """The server, with a token for this test."""
     found = copy.copy(door)
-    found.token = tenant(found, f"t{abs(hash(request.node.name))}")
+    found.token = found.new_tenant(f"t{abs(hash(request.node.name))}")
     return found
-
-
-@pytest.fixture(autouse=True)
-def all_ended(daemon):
-    """No test leaves a sandbox."""
-    yield
-    end_sandboxes(daemon.socket)
-
-
-def tenant(served: Served, name: str, **quota: int) -> str:
-    return TokenFile(str(served.tokens)).create(name, TenantQuota(**{"rate": 100_000, **quota}))
 
 
 @asynccontextmanager
@@ -184,7 +173,7 @@ def test_without_sessions_a_sandbox_is_its_tokens_and_has_names(daemon, tmp_path
         assert 2 == len(open_boxes(served))
 
     with Served(daemon.socket, tmp_path, "mcp") as served:
-        anyio.run(test, served, tenant(served, "two"))
+        anyio.run(test, served, served.new_tenant("two"))
         with_client(lambda client: said(client, "write_file", path="f", content="kept\n"), served, "auto")
     with served.again() as served:
         with_client(afterwards, served, "auto")
@@ -233,7 +222,7 @@ def begun(served: Served, token: str | None = None) -> str:
 
 
 def test_a_session_is_its_tokens_alone(served):
-    other, mine = tenant(served, "other"), begun(served)
+    other, mine = served.new_tenant("other"), begun(served)
     assert 404 == rpc(served, "tools/list", other, mine)[0]
     assert 401 == rpc(served, "tools/list", "e2b_wrong", mine)[0]
     assert 401 == rpc(served, "tools/list", "", mine)[0]
@@ -243,7 +232,7 @@ def test_a_session_is_its_tokens_alone(served):
 
 
 def test_sessions_of_a_token_that_was_revoked_are_over(served):
-    token = tenant(served, "gone")
+    token = served.new_tenant("gone")
     session = begun(served, token)
     assert TokenFile(str(served.tokens)).revoke("gone")
 
@@ -256,7 +245,7 @@ def test_sessions_of_a_token_that_was_revoked_are_over(served):
 
 
 def test_sandboxes_and_sessions_are_bounded_by_tenant(served):
-    few = tenant(served, "few", sandboxes=1)
+    few = served.new_tenant("few", sandboxes=1)
     first, second = begun(served, few), begun(served, few)
     assert not rpc(served, "tools/call", few, first, name="run_shell", arguments={"command": "true"})[1]["result"]["isError"]
     answer = rpc(served, "tools/call", few, second, name="run_shell", arguments={"command": "true"})[1]
@@ -283,7 +272,7 @@ def test_what_is_no_message_is_refused(served, body, version):
 
 def test_a_sandbox_lasts_no_longer_than_its_tenant_may_have_it(served):
     short = copy.copy(served)
-    short.token = tenant(served, "short", lifetime=40)
+    short.token = served.new_tenant("short", lifetime=40)
     rpc(short, "tools/call", None, begun(short), name="run_shell", arguments={"command": "true"})
     (box,) = open_boxes(short)
     (row,) = (row for row in leeward.Sandbox.list(socket=served.socket) if row["sandbox"] == box)

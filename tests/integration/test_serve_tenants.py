@@ -15,11 +15,11 @@ import pytest
 import leeward
 from kit.live_daemon import PATIENCE
 from kit.loopback import free_port
-from kit.served import Served, end_sandboxes
+from kit.served import Served
 from kit.waiting import poll_until
-from leeward.apps.serve.tokens import TenantQuota, TokenFile
+from leeward.apps.serve.tokens import TokenFile
 
-pytestmark = pytest.mark.needs("extra-serve")
+pytestmark = [pytest.mark.needs("extra-serve"), pytest.mark.usefixtures("all_ended")]
 
 CONFIGURATION = "pool_size = 2\npool_workers = 16\n[profiles.boxes]\nbase = 'workdir'\nmax = 12\n"
 
@@ -28,17 +28,6 @@ CONFIGURATION = "pool_size = 2\npool_workers = 16\n[profiles.boxes]\nbase = 'wor
 def served(daemon, tmp_path_factory):
     with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "e2b", "run-code", "--profile", "boxes") as found:
         yield found
-
-
-@pytest.fixture(autouse=True)
-def all_ended(daemon):
-    """No test leaves a sandbox."""
-    yield
-    end_sandboxes(daemon.socket)
-
-
-def tenant(served, name, **quota):
-    return TokenFile(str(served.tokens)).create(name, TenantQuota(**{"rate": 100_000, **quota}))
 
 
 def status_of(served, path, token="", **headers):
@@ -58,7 +47,7 @@ def shows(box):
 
 def test_ids_and_tokens_cannot_be_guessed(served):
     """Of a sandbox that isn't the caller's it learns no more than of one that isn't there."""
-    alice, mallory = tenant(served, "alice"), tenant(served, "mallory")
+    alice, mallory = served.new_tenant("alice"), served.new_tenant("mallory")
     box, own = opened(served, alice), opened(served, mallory)
     none = {**shows(own), "E2b_Sandbox_Id": "a" * 26}
     theirs = box["sandboxID"]
@@ -73,7 +62,7 @@ def test_ids_and_tokens_cannot_be_guessed(served):
 
 
 def test_another_tenants_files_are_not_read_by_a_path_or_a_link(served):
-    alice, mallory = tenant(served, "alice2"), tenant(served, "mallory2")
+    alice, mallory = served.new_tenant("alice2"), served.new_tenant("mallory2")
     box, own = opened(served, alice), opened(served, mallory)
     with served.asked("POST", "/files?path=secret", b"alices", "", Content_Type="application/octet-stream", **shows(box)):
         pass
@@ -88,15 +77,15 @@ def test_another_tenants_files_are_not_read_by_a_path_or_a_link(served):
 
 @pytest.mark.parametrize("port", ["3000", "49983", "0", "x", "99999", "-1"])
 def test_another_tenants_ports_are_not_reached(served, port):
-    mallory = tenant(served, f"mallory-{port}")
-    box = opened(served, tenant(served, f"alice-{port}"))
+    mallory = served.new_tenant(f"mallory-{port}")
+    box = opened(served, served.new_tenant(f"alice-{port}"))
     host = f"{port}-{box['sandboxID']}.localhost"
     assert served.ask("GET", "/health", token=mallory, Host=host)[0] in (401, 404, 501, 502)
     served.ask("DELETE", f"/sandboxes/{box['sandboxID']}", token="", **shows(box))
 
 
 def test_tenants_that_create_and_end_at_the_same_time_see_their_own(served):
-    tokens = [tenant(served, f"race{number}", sandboxes=2) for number in range(4)]
+    tokens = [served.new_tenant(f"race{number}", sandboxes=2) for number in range(4)]
 
     def work(token):
         made = set[str]()
@@ -116,7 +105,7 @@ def test_tenants_that_create_and_end_at_the_same_time_see_their_own(served):
 
 
 def test_a_key_that_is_repeated_makes_no_other_tenants_sandbox(served):
-    one, two = tenant(served, "key1"), tenant(served, "key2")
+    one, two = served.new_tenant("key1"), served.new_tenant("key2")
     first, second = (served.ask("POST", "/sandboxes", {}, token, Idempotency_Key="same")[1]["sandboxID"]
                      for token in (one, two))
     assert first != second
@@ -124,7 +113,7 @@ def test_a_key_that_is_repeated_makes_no_other_tenants_sandbox(served):
 
 
 def test_what_goes_on_is_ended_when_its_token_is_revoked(served):
-    token, ended = tenant(served, "revoked"), threading.Event()
+    token, ended = served.new_tenant("revoked"), threading.Event()
     box = opened(served, token)
 
     def follow():
@@ -148,7 +137,7 @@ def test_what_goes_on_is_ended_when_its_token_is_revoked(served):
 
 
 def test_connections_are_bounded_by_tenant(served):
-    few, held = tenant(served, "few", connections=2), list[socket.socket]()
+    few, held = served.new_tenant("few", connections=2), list[socket.socket]()
     request = b"GET /sandboxes HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: %s\r\n\r\n" % few.encode()
     try:
         for status in (b"200", b"200", b"429"):
@@ -167,7 +156,7 @@ def test_its_operator_learns_counts_and_ends_by_tenant(daemon, tmp_path):
     place = tmp_path / "metrics.sock"
     with Served(daemon.socket, tmp_path, "e2b", "run-code", "leeward", "--profile", "boxes", "--log-calls", "--metrics",
                 str(place)) as served:
-        other = tenant(served, "other")
+        other = served.new_tenant("other")
         for _ in range(2):
             served.ask("POST", "/run_code", {"language": "python", "code": "1"})
         served.ask("GET", f"/sandboxes/{'a' * 26}", token=other)

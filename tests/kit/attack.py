@@ -1,7 +1,7 @@
 """
 The parts of attacks: job code that makes any system call, and an environment with traps in it.
 
-Runs in:   the tests; `PRELUDE` in the job.
+Runs in:   the tests; `PRELUDE` and `ATTEMPTS` in the job.
 """
 
 from __future__ import annotations
@@ -50,6 +50,17 @@ def status(name, pid="self"):
             return line.partition(":")[2].strip()
 def tell(said):
     print(json.dumps(said), flush=True)
+"""
+
+#: Before the code of a job that makes attempts: `attempt(name, call)` notes in `tried` what became of each.
+ATTEMPTS = """
+import errno, json
+tried = {}
+def attempt(name, call):
+    try:
+        tried[name] = "done: %r" % (call(),)
+    except OSError as error:
+        tried[name] = errno.errorcode[error.errno]
 """
 
 #: Tells what each of `paths` holds, or the errno's name.

@@ -143,6 +143,11 @@ def any_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]
         yield daemon
 
 
+#: Before a program of checks: an error or a leak ends it with 9.
+VALGRIND = ("valgrind", "--quiet", "--leak-check=full", "--show-leak-kinds=all", "--errors-for-leak-kinds=all",
+            "--error-exitcode=9", "--track-fds=no")
+
+
 def checked(*command: str | Path) -> None:
     """Run a program of checks to its end, and assert that it prints nothing."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)

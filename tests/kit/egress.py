@@ -26,6 +26,18 @@ from kit.live_daemon import LiveDaemon
 from leeward.spec.egress_policy import parse_policy
 from leeward.wire.egress_control import Decided
 
+#: A job that prints the answer to a request of its argument, by status and content, or why there is none.
+GET = """
+import sys, urllib.request, urllib.error
+try:
+    with urllib.request.urlopen(sys.argv[1], timeout=20) as got:
+        print(got.status, got.read().decode())
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+except OSError as error:
+    print(error)
+"""
+
 _UNTIL_ANSWERED = """
     import socket
     while True:

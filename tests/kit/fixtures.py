@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,15 @@ def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
     with leeward.Sandbox(socket=daemon.socket) as made:
         yield made
     daemon.idle()
+
+
+@pytest.fixture
+def all_ended(daemon: LiveDaemon) -> Iterator[None]:
+    """The test leaves no sandbox to the file's daemon."""
+    yield
+    for row in leeward.Sandbox.list(socket=daemon.socket):
+        with suppress(leeward.SandboxOver):  # a server may have ended it meanwhile
+            leeward.Sandbox.attach(row["sandbox"], socket=daemon.socket).close()
 
 
 @pytest.fixture

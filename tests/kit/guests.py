@@ -44,7 +44,7 @@ def as_user(uid: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def guest_house(config: str = "") -> Iterator[tuple[Path, Path]]:
+def guest_house(config: str) -> Iterator[tuple[Path, Path]]:
     """Make a folder for a socket that guests can reach, and a configuration in it that lets them in."""
     folder = Path(tempfile.mkdtemp(prefix="leeward-guests-"))
     try:

@@ -251,14 +251,14 @@ def serving(script: Script, tls: ssl.SSLContext | None = None, port: int = 0) ->
 
 
 @contextmanager
-def serving_for_agents(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[ModelApi]:
+def serving_for_agents(script: Script) -> Iterator[ModelApi]:
     """`serving` on a port that the policy `agent` has."""
     for port in (port for port in AGENT_PORTS if port >= 1024):
         try:
             socket.create_server(("127.0.0.1", port)).close()
         except OSError:
             continue
-        with serving(script, tls, port) as api:
+        with serving(script, port=port) as api:
             yield api
         return
     raise OSError(f"none of the ports {AGENT_PORTS} is free")

@@ -11,15 +11,15 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
-import leeward
 from kit.far_network import FarNetwork
 from kit.live_daemon import PATIENCE, command, environment
+from leeward.apps.serve.tokens import TenantQuota, TokenFile
 
 
 class Served:
@@ -52,6 +52,10 @@ class Served:
         made = subprocess.run(command("serve", "token", "create", name, "--tokens", str(self.tokens), *options),
                               env=environment(), capture_output=True, text=True, check=True, timeout=60)
         return made.stdout.strip()
+
+    def new_tenant(self, name: str, **quota: int) -> str:
+        """The token of a new tenant with this quota, and more requests in a second than a test makes."""
+        return TokenFile(str(self.tokens)).create(name, TenantQuota(**{"rate": 100_000, **quota}))
 
     def __enter__(self) -> Served:
         self.process = subprocess.Popen(
@@ -115,13 +119,6 @@ class Served:
 
     def raw(self) -> socket.socket:
         return socket.create_connection(self.address, PATIENCE)
-
-
-def end_sandboxes(path: Path) -> None:
-    """End those that a test has left to the daemon on *path*."""
-    for row in leeward.Sandbox.list(socket=path):
-        with suppress(leeward.SandboxOver):  # the server may have ended it meanwhile
-            leeward.Sandbox.attach(row["sandbox"], socket=path).close()
 
 
 def client_python(name: str) -> str:

@@ -41,7 +41,7 @@ def poll_until(condition: Callable[[], object], why: str, seconds: float = PATIE
         time.sleep(PAUSE_S)  # callers say in *why* that no event tells of it
 
 
-def until_written(folder: Path, condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
+def until_written(folder: Path, condition: Callable[[], object]) -> None:
     """Wait until *condition*, which is about files in *folder*, holds: looks when one of them is made or written."""
     libc = ctypes.CDLL(None, use_errno=True)
     fd = libc.inotify_init1(os.O_CLOEXEC)
@@ -49,7 +49,7 @@ def until_written(folder: Path, condition: Callable[[], object], seconds: float 
     try:
         watch = libc.inotify_add_watch(fd, os.fsencode(folder), IN_MODIFY | IN_CREATE | IN_MOVED_TO)
         assert watch >= 0, os.strerror(ctypes.get_errno())
-        give_up = time.monotonic() + seconds
+        give_up = time.monotonic() + PATIENCE_S
         while not condition():
             left = max(0.0, give_up - time.monotonic())
             assert select.select([fd], [], [], left)[0], f"it never came into {folder}"

@@ -281,18 +281,18 @@ static void *run(void *argument)
 	return NULL;
 }
 
-static int thread_start(struct lw_supervisor *supervisor)
+/* Signals are for the thread that runs Python. */
+int lw_start_thread(struct lw_supervisor *supervisor, void *(*body)(void *), const char *name, pthread_t *ret_thread)
 {
 	sigset_t all, before;
 	int failed;
 
-	/* Signals are for the thread that runs Python. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	failed = pthread_create(&supervisor->thread, NULL, run, supervisor);
+	failed = pthread_create(ret_thread, NULL, body, supervisor);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!failed)
-		pthread_setname_np(supervisor->thread, "lw-supervisor");
+		pthread_setname_np(*ret_thread, name);
 	return -failed;
 }
 
@@ -354,7 +354,7 @@ int lw_supervisor_start(struct lw_supervisor **ret_supervisor)
 	pthread_cond_init(&supervisor->asks, NULL);
 	failed = prepare(supervisor);
 	if (!failed)
-		failed = thread_start(supervisor);
+		failed = lw_start_thread(supervisor, run, "lw-supervisor", &supervisor->thread);
 	if (failed) {
 		release(supervisor);
 		return failed;

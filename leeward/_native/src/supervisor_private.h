@@ -107,6 +107,7 @@ void lw_watch_for(const struct lw_supervisor *supervisor, struct lw_listener *li
 void lw_take_time(struct lw_listener *listener, uint64_t us);
 bool lw_become(unsigned int uid, unsigned int gid);
 void lw_return(bool other);
+int lw_start_thread(struct lw_supervisor *supervisor, void *(*body)(void *), const char *name, pthread_t *ret_thread);
 bool lw_stop_watcher(struct lw_supervisor *supervisor);
 bool lw_ask_later(struct lw_supervisor *supervisor, struct lw_listener *listener);
 bool lw_answer_ids(struct lw_supervisor *supervisor, struct lw_listener *listener);

@@ -23,7 +23,6 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -394,27 +393,18 @@ static void *answer_later(void *argument)
 	return NULL;
 }
 
-static int start_thread(struct lw_supervisor *supervisor)
+static int start_watcher(struct lw_supervisor *supervisor)
 {
-	sigset_t all, before;
-	int failed;
+	int failed = lw_start_thread(supervisor, answer_later, "lw-watches", &supervisor->watcher);
 
-	/* Signals are for the thread that runs Python. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	failed = pthread_create(&supervisor->watcher, NULL, answer_later, supervisor);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (failed)
-		return -failed;
-	pthread_setname_np(supervisor->watcher, "lw-watches");
-	supervisor->has_watcher = true;
-	return 0;
+	supervisor->has_watcher = !failed;
+	return failed;
 }
 
 /* Hand supervisor->request over to the thread. Returns false if it has too many, or there can't be one. */
 bool lw_ask_later(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
-	if (!supervisor->has_watcher && start_thread(supervisor))
+	if (!supervisor->has_watcher && start_watcher(supervisor))
 		return false;
 	if (supervisor->asked - supervisor->taken == LW_SUPERVISOR_JOBS)
 		return false;
@@ -461,7 +451,7 @@ int lw_supervisor_set_watchers(struct lw_supervisor *supervisor, uint32_t most, 
 	int failed;
 
 	pthread_mutex_lock(&supervisor->mutex);
-	failed = start_thread(supervisor);
+	failed = start_watcher(supervisor);
 	if (!failed) {
 		supervisor->most_watchers = most;
 		supervisor->queue = queue;

@@ -167,7 +167,7 @@ def torn_record(folder: str) -> bool:
     return any(is_torn(chain) for chain, _ in _chains(folder, None))
 
 
-def mend_record(folder: str, head: str | None = None) -> int:
+def mend_record(folder: str, head: str | None) -> int:
     """As `journal.mend`, for both chains."""
     return sum(mend(*chain) for chain in _chains(folder, head))
 

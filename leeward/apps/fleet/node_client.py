@@ -59,7 +59,7 @@ class NodeClient(AsyncClient):
         return await self._with_packages({"packages": packages}, fields, attempt) if packages else await attempt(fields)
 
     async def ask_within(self, op: str, fields: Mapping[str, Any], until: float | None,
-                         packages: Sequence[str] = ()) -> tuple[Answer, AsyncConnection]:
+                         packages: Sequence[str]) -> tuple[Answer, AsyncConnection]:
         """As `ask`, before *until*, a time.monotonic() value: the answer, and the connection on which it has its place."""
         attempt = partial(self._asked_within, op, until)
         return await self._with_packages({"packages": packages}, fields, attempt) if packages else await attempt(fields)

@@ -53,7 +53,7 @@ class HostGate:
         ports: what serves ports of sandboxes, of which each page may have another origin; None if nothing does.
     """
 
-    def __init__(self, app: ASGIApp, names: Iterable[str] = (), origins: Iterable[str] = (),
+    def __init__(self, app: ASGIApp, names: Iterable[str], origins: Iterable[str],
                  ports: PortsFace | None = None) -> None:
         self._app, self._ports = app, ports
         self._names = {name.lower() if is_address(name) else host_name(name) for name in names} - {""} | {*_LOCAL}

@@ -22,7 +22,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import suppress
 from itertools import islice
 from typing import Any
-from urllib.parse import parse_qsl
 
 from starlette.datastructures import UploadFile
 from starlette.requests import HTTPConnection, Request
@@ -44,11 +43,11 @@ from leeward.apps.serve.calls import (
 )
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b.boxes import OpenBox, own_metadata, profile_of, template_of, with_own, woken
-from leeward.apps.serve.e2b.control import ControlFace, begun, seconds_of, state_of, when
+from leeward.apps.serve.e2b.control import ControlFace, begun, filter_of, seconds_of, state_of, when
 from leeward.apps.serve.e2b.envd import KILLED_S, MOST_FORM, EnvdFace, form_of
 from leeward.apps.serve.e2b.filesystem import below, rows_of
 from leeward.apps.serve.opensandbox_network import NetworkFace, asked
-from leeward.apps.serve.problems import ServeProblem, bad, missing, too_large
+from leeward.apps.serve.problems import ServeProblem, bad, missing, not_offered, too_large
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.apps.serve.volumes import wanted
 from leeward.client.aio_process import AsyncProcess
@@ -129,7 +128,7 @@ class OpenSandboxFace:
         fields, quota = await call.fields(), call.tenant.quota
         for name in _ABSENT:
             if fields.get(name):
-                raise ServeProblem(501, f"{name} isn't offered here; docs/serve.md lists what is")
+                raise not_offered(name)
         if taken(fields, "entrypoint", list, ENTRY) != ENTRY:
             raise ServeProblem(501, f"a sandbox begins with {' '.join(ENTRY)} here: start others by commands")
         image = taken(taken(fields, "image", dict, {}), "uri", str, "")
@@ -144,18 +143,12 @@ class OpenSandboxFace:
             volumes=wanted(call.tenant, fields), **network)
         return JSONResponse(_described(await self._boxes.info(box)), 202)
 
-    async def _found(self, call: ServeCall) -> OpenBox:
-        return await self._boxes.find(call.tenant, call.request.path_params["id"])
-
     async def get(self, call: ServeCall) -> Response:
-        return JSONResponse(_described(await self._boxes.info(await self._found(call))))
+        return JSONResponse(_described(await self._boxes.info(await self._control.found(call))))
 
     async def list(self, call: ServeCall) -> Response:
         query = call.request.query_params
-        try:
-            wanted = dict(parse_qsl(query.get("metadata", ""), keep_blank_values=True, max_num_fields=64))
-        except ValueError:
-            raise bad("metadata has to be name=value, encoded") from None
+        wanted = dict(filter_of(query.get("metadata", "")))
         page, size = _number(query, "page", 1, 1 << 31), _number(query, "pageSize", 20, 200)
         rows = [row for row in map(_described, reversed(await self._boxes.rows(call.tenant)))
                 if wanted.items() <= row["metadata"].items()
@@ -165,7 +158,7 @@ class OpenSandboxFace:
             "page": page, "pageSize": size, "totalItems": len(rows), "totalPages": pages, "hasNextPage": page < pages}})
 
     async def renew(self, call: ServeCall) -> Response:
-        box, fields = await self._found(call), await call.fields()
+        box, fields = await self._control.found(call), await call.fields()
         left = seconds_of(taken(fields, "expiresAt", str, ""), "expiresAt") - time.time()
         if not 0 < left <= call.tenant.quota.lifetime:
             raise bad(f"expiresAt has to be a time to come, {call.tenant.quota.lifetime} seconds from now at most")
@@ -174,7 +167,7 @@ class OpenSandboxFace:
 
     async def describe(self, call: ServeCall) -> Response:
         """Change metadata: a name whose value is null goes."""
-        box, fields = await self._found(call), await call.fields()
+        box, fields = await self._control.found(call), await call.fields()
         fresh = texts({"metadata": {name: value for name, value in fields.items() if value is not None}}, "metadata")
 
         def changed(metadata: Mapping[str, str]) -> tuple[dict[str, str], None]:
@@ -185,13 +178,13 @@ class OpenSandboxFace:
 
     async def resume(self, call: ServeCall) -> None:
         """A pause and its end leave `expiresAt` as it is."""
-        box = await self._found(call)
+        box = await self._control.found(call)
         await self._boxes.info(box)
         await woken(box)
 
     async def endpoint(self, call: ServeCall) -> Response:
         """Where a port of the sandbox is reached."""
-        box, port = await self._found(call), _number(call.request.path_params, "port", 0, 65535)
+        box, port = await self._control.found(call), _number(call.request.path_params, "port", 0, 65535)
         tokens, here = self._door.tokens, f"{call.headers['host']}{INSIDE}/{box.id}"
         if port in (EXECD, EGRESS):
             where = here if port == EXECD else f"{here}/egress"
@@ -265,7 +258,7 @@ def _held(call: ServeCall, copies: int = 1) -> int:
 
 
 async def absent(call: ServeCall, box: OpenBox | None = None) -> Response:
-    raise ServeProblem(501, "this isn't offered here; docs/serve.md lists what is")
+    raise not_offered()
 
 
 async def _metrics(call: ServeCall, box: OpenBox) -> Response:

@@ -31,7 +31,7 @@ from leeward.apps.serve.calls import ClientGone, ServeCall, ServeEndpoint, Use, 
 from leeward.apps.serve.door import Door, token_in
 from leeward.apps.serve.e2b.boxes import OpenBox, is_id
 from leeward.apps.serve.nodes import ID
-from leeward.apps.serve.problems import ServeProblem, bad, unknown_token
+from leeward.apps.serve.problems import GONE, ServeProblem, bad, unknown_token
 from leeward.apps.serve.sockets import MOST_MESSAGE, SocketCall, SocketEndpoint, first_of
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_ports import connected
@@ -49,7 +49,7 @@ OWN_PORTS = (49983, 49999)
 #: token, and with a sandbox's own.
 OURS, TENANTS, BOXS = "e2b_", ("x-api-key", "open-sandbox-api-key"), ("x-access-token", "x-execd-access-token")
 
-GONE, CLOSED = "The sandbox was not found", "The sandbox is running but port is not open"
+CLOSED = "The sandbox is running but port is not open"
 
 #: Heads that are about one connection, or are for this server, in either direction.
 _OURS = frozenset({

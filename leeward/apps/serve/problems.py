@@ -25,6 +25,8 @@ from leeward.errors import (
 
 #: Seconds of Retry-After where the daemon names none.
 TRY_AGAIN_S = 1
+#: Said also where a sandbox is another tenant's.
+GONE = "The sandbox was not found"
 
 
 class ServeProblem(LeewardError):
@@ -52,6 +54,14 @@ def bad(message: str) -> ServeProblem:
 
 def missing(message: str) -> ServeProblem:
     return ServeProblem(404, message)
+
+
+def no_sandbox() -> ServeProblem:
+    return missing(GONE)
+
+
+def not_offered(what: str = "this") -> ServeProblem:
+    return ServeProblem(501, f"{what} isn't offered here; docs/serve.md lists what is")
 
 
 def unknown_token() -> ServeProblem:
@@ -96,7 +106,7 @@ _OF_NODES = {"node_lost": "node_lost: the sandbox's node doesn't answer any more
 
 def gone(error: SandboxOver) -> ServeProblem:
     """The answer where a sandbox has ended, or there is none; with the reason if that is its node's."""
-    return missing(_OF_NODES.get(error.reason, "The sandbox was not found"))
+    return missing(_OF_NODES.get(error.reason, GONE))
 
 
 def problem_of(error: Exception) -> ServeProblem:

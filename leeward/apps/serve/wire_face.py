@@ -29,8 +29,8 @@ from leeward.apps.serve.calls import BODIES, SMALL, in_pace, in_turn, tell
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b.boxes import is_id, marked, own_metadata
 from leeward.apps.serve.gate import form
-from leeward.apps.serve.ports import CLOSED, GONE
-from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
+from leeward.apps.serve.ports import CLOSED
+from leeward.apps.serve.problems import ServeProblem, bad, busy, no_sandbox
 from leeward.apps.serve.sockets import MOST_MESSAGE, SocketCall, SocketEndpoint, first_of
 from leeward.apps.serve.tokens import ServeTenant, TenantQuota
 from leeward.client.aio_ports import connected
@@ -131,7 +131,7 @@ class WireFace:
             async with box.dials:
                 made = await connected(box.box, port)
         except SandboxOver:
-            raise missing(GONE) from None
+            raise no_sandbox() from None
         if made is None:
             raise ServeProblem(502, CLOSED)
         made.setblocking(False)

@@ -76,7 +76,7 @@ TABLE: Mapping[tuple[SessionState, SessionEvent], SessionState] = {
 }
 
 
-def sessions_of(asked: int, workers: int, room: int = 0) -> int:
+def sessions_of(asked: int, workers: int, room: int) -> int:
     """How many sessions a pool may have: *asked*; if negative, half of its *workers*, and *room* more."""
     return workers // 2 + room if asked < 0 else min(asked, workers + room)
 

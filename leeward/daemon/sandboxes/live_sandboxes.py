@@ -92,7 +92,7 @@ class LiveSandboxes:
         self._registry: Registry[Held] = Registry(since=wall())
         self._reserve = Reserve(reactor, reserve, lambda name, why: self._end(name, Reason.FILES, why))
         self.last_uses = LastUses(reactor)
-        self.snapshots = Snapshots(reactor, self.last_uses, snapshots, snapshot_idle, wall, leaves=leaves)
+        self.snapshots = Snapshots(reactor, self.last_uses, snapshots, snapshot_idle, leaves, wall)
         self.falling = UserTurns(MOST_FALLING, reactor.soon)
         self._timer = NO_TIMER
         self._input: dict[int, int] = {}

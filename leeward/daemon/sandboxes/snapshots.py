@@ -89,7 +89,7 @@ class Snapshots:
     costs = "session"
 
     def __init__(self, reactor: Reactor, uses: LastUses, most: Callable[[int], int], idle: Callable[[], float],
-                 wall: Callable[[], float] = time.time, leaves: Leaves = all_of_it) -> None:
+                 leaves: Leaves, wall: Callable[[], float] = time.time) -> None:
         self._reactor, self._most, self._idle, self._wall = reactor, most, idle, wall
         self._uses, self._leaves = uses, leaves
         self._room = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") * _PART)

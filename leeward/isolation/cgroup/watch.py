@@ -235,7 +235,7 @@ def look(init: Key, beside: Iterable[Key] = ()) -> tuple[list[ProcessSample], fl
     return found, spent
 
 
-def _sample(folder: int, pid: int, parent: Key | None, stat: list[bytes], *, beside: bool = False) -> ProcessSample:
+def _sample(folder: int, pid: int, parent: Key | None, stat: list[bytes], *, beside: bool) -> ProcessSample:
     # The clock is found by the process's number, so this comes before `status` is read from the folder: if that read
     # works, the process still had its number here.
     spent = _processor_time(pid, stat)

@@ -56,7 +56,7 @@ def agent(spec: SandboxSpec) -> SandboxSpec:
 
 
 def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str], mounts: Iterable[Folder], view: View,
-              uid: int, pin: Sequence[str] = ()) -> HomePlan:
+              uid: int, pin: Sequence[str]) -> HomePlan:
     """
     Check the home folder and the names that a client asks for; BadRequest if the home can't be there, or a name is
     wrong. A mount at its path is the home.

@@ -57,7 +57,7 @@ class FakeConnection:
 
 def test_something_is_done_while_the_daemon_opens(tmp_path: Path) -> None:
     connection = FakeConnection()
-    open_with(connection, {}, [Mount(tmp_path, "/data")], None, lambda: connection.seen.append("beside"))  # type: ignore[arg-type]
+    open_with(connection, {}, [Mount(tmp_path, "/data")], {}, lambda: connection.seen.append("beside"))  # type: ignore[arg-type]
     connection.close()
 
     assert ["sandbox_dock", "sandbox_open", "beside", "answer"] == connection.seen
@@ -65,7 +65,7 @@ def test_something_is_done_while_the_daemon_opens(tmp_path: Path) -> None:
 
 def test_it_is_done_once_however_often_the_daemon_is_asked(tmp_path: Path) -> None:
     connection = FakeConnection(busy=2)
-    open_with(connection, {}, [Mount(tmp_path, "/data")], None, lambda: connection.seen.append("beside"))  # type: ignore[arg-type]
+    open_with(connection, {}, [Mount(tmp_path, "/data")], {}, lambda: connection.seen.append("beside"))  # type: ignore[arg-type]
     connection.close()
 
     assert 3 == connection.seen.count("sandbox_open")
@@ -78,7 +78,7 @@ def test_its_error_leaves_no_descriptor(tmp_path: Path) -> None:
 
     before, connection = os.listdir("/proc/self/fd"), FakeConnection()
     with pytest.raises(OSError, match="no space"):
-        open_with(connection, {}, [Mount(tmp_path, "/data")], None, fails)  # type: ignore[arg-type]
+        open_with(connection, {}, [Mount(tmp_path, "/data")], {}, fails)  # type: ignore[arg-type]
     connection.close()
 
     assert before == os.listdir("/proc/self/fd")

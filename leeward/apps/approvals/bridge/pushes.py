@@ -97,7 +97,7 @@ class Staging:
 
 
 def ask_for_pushes(queue: ApprovalQueue, store: GitStore, staging: Staging, intake: GitIntake, *, sandbox: str,
-                   project: str, reason: str = "", asker: str = "") -> SyncOutcome:
+                   project: str, reason: str, asker: str) -> SyncOutcome:
     """Make a request for each branch that was pushed in *sandbox* since it was opened."""
     requests, refused, more = list[ApprovalRequest](), list[tuple[str, str]](), 0
     pushed = [name for name, commit in staging.branches().items() if staging.before.get(name) != commit]

@@ -43,7 +43,7 @@ _MAGIC = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), 
 
 
 def detail_of(request: ApprovalRequest, payload: bytes | None, project: Project | None, *,
-              whole: bool = False) -> dict[str, Any]:
+              whole: bool) -> dict[str, Any]:
     """
     The details of a request with its order, in the form of `ApprovalService.detail`; *project* is that of a file, None
     if it can't be opened. With *whole* a large text has more of its content.

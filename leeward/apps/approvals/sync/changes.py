@@ -78,8 +78,7 @@ def request_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, tar
             for change in _in_order(overlay.diff())]
 
 
-def ask_for_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, reason: str = "",
-                    asker: str = "") -> SyncOutcome:
+def ask_for_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, reason: str, asker: str) -> SyncOutcome:
     """Make a request for each file that *box* has changed; errors are those of `Sandbox.diff`."""
     overlay = Overlay(box, "")
     found = _in_order(overlay.diff())

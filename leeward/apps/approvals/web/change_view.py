@@ -66,7 +66,7 @@ def size_text(size: int) -> str:
     return f"{size_in:.1f} {unit}"
 
 
-def file_view(request: ApprovalRequest, detail: Mapping[str, Any], whole: bool = False) -> ChangeView:
+def file_view(request: ApprovalRequest, detail: Mapping[str, Any], whole: bool) -> ChangeView:
     """The view of a file's request; *detail* is of `ApprovalService.detail`."""
     kind, base_kind, path, before = detail["type"], detail["base_type"], detail["path"], detail["before"]
     was = request.metadata.get("renamed_from") if kind == "file" and base_kind == "none" else None

@@ -88,7 +88,7 @@ def hunks_of(before: str, after: str, path: str, hunks: Sequence[Mapping[str, An
     return found
 
 
-def patch_hunks(patch: Sequence[str], path: str, most: int = MOST_LINES) -> list[DiffHunk]:
+def patch_hunks(patch: Sequence[str], path: str, most: int) -> list[DiffHunk]:
     """The hunks of one file's patch, lines that begin with `@@`, `+`, `-` or a blank, for drawing in *most* rows."""
     found, drawn, at = list[DiffHunk](), 0, 0
     while at < len(patch):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.apps.serve.calls import Use, tell
 from leeward.apps.serve.e2b.processes import ProcessTable
 from leeward.apps.serve.nodes import ID, LETTERS
-from leeward.apps.serve.problems import ServeProblem, bad, busy, gone, missing
+from leeward.apps.serve.problems import ServeProblem, bad, busy, gone, no_sandbox
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.apps.serve.volumes import mounts_of
 from leeward.client.aio_process import AsyncKernel
@@ -311,12 +311,12 @@ class Boxes:
         *snapshot* one that is kept as such. ServeProblem 404 if there is none.
         """
         if not is_id(identity):
-            raise missing("The sandbox was not found")
+            raise no_sandbox()
         found = self._kept.get(identity)
         if found is None:
             found = await self._attached(identity)
         if (tenant is not None and found.tenant != tenant.id) or snapshot != (SNAPSHOT in found.marks):
-            raise missing("The sandbox was not found")
+            raise no_sandbox()
         if identity in self._kept:
             self._kept.move_to_end(identity)
         return found
@@ -330,12 +330,12 @@ class Boxes:
                 await box.detach()
                 raise
         except RequestRejected:
-            raise missing("The sandbox was not found") from None
+            raise no_sandbox() from None
         except SandboxOver as error:
             raise gone(error) from None
         if _TENANT not in metadata:  # a sandbox of this user's that no caller of this server has opened
             await box.detach()
-            raise missing("The sandbox was not found")
+            raise no_sandbox()
         options, contexts = json.loads(metadata.get(_KEPT, "[{}, []]"))  # this server's own words
         found = OpenBox(identity, metadata[_TENANT], metadata.get(_TEMPLATE, "base"), own_metadata(metadata), box,
                         ProcessTable(box), is_private=_PRIVATE in metadata, is_attached=True, options=options,
@@ -394,7 +394,7 @@ class Boxes:
         except DaemonError:
             if self.has(box):
                 raise
-            raise missing("The sandbox was not found") from None
+            raise no_sandbox() from None
 
     async def change(self, box: OpenBox, changed: Callable[[Mapping[str, str]], tuple[
             Mapping[str, str], dict[str, Any] | None]]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from leeward.apps.serve.e2b.boxes import (
     template_of,
     woken,
 )
-from leeward.apps.serve.problems import ServeProblem, bad, missing, problem_of
+from leeward.apps.serve.problems import ServeProblem, bad, missing, not_offered, problem_of
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.errors import DaemonError, RequestRejected, SnapshotFailed, told
 
@@ -77,13 +77,13 @@ class ControlFace:
         self._door, self._boxes = door, boxes
 
     async def absent(self, call: ServeCall) -> Response:
-        raise ServeProblem(501, "this isn't offered here; docs/serve.md lists what is")
+        raise not_offered()
 
     async def create(self, call: ServeCall) -> Response:
         fields = await call.fields()
         for name in ("mcp", "iam", "volumeMounts"):
             if fields.get(name):
-                raise ServeProblem(501, f"{name} isn't offered here; docs/serve.md lists what is")
+                raise not_offered(name)
         template = taken(fields, "templateID", str, "base")
         lasts, sleeps = self._lasting(call.tenant, fields, LASTS_S), taken(fields, "autoPause", bool, False)
         kept = await self._snapshot(call.tenant, template)
@@ -126,7 +126,7 @@ class ControlFace:
 
     async def _at_rest(self, call: ServeCall) -> OpenBox:
         """The sandbox of the call, which can be copied: 400 if a program runs there, which its copy would lack."""
-        box = await self._found(call)
+        box = await self.found(call)
         await self._boxes.info(box)
         if not box.options:
             raise ServeProblem(501, "another server, or this one before, has opened the sandbox: it can't be copied here")
@@ -181,17 +181,19 @@ class ControlFace:
                 "envdVersion": ENVD_VERSION, "envdAccessToken": tokens.derived("envd", box.id),
                 "trafficAccessToken": tokens.derived("traffic", box.id), "domain": self._door.options.domain}
 
-    async def _found(self, call: ServeCall) -> OpenBox:
+    async def found(self, call: ServeCall) -> OpenBox:
         return await self._boxes.find(call.tenant, call.request.path_params["id"])
 
     async def get(self, call: ServeCall) -> Response:
-        box = await self._found(call)
+        box = await self.found(call)
         return JSONResponse({**_described(await self._boxes.info(box)), **self._row(box)})
 
     async def list(self, call: ServeCall) -> Response:
         query = call.request.query_params
         states = [each for part in query.getlist("state") for each in part.split(",") if each]
-        wanted, template = _encoded_thrice(query.get("metadata", "")), query.get("template", "")
+        # Names and values are encoded once more.
+        wanted = {unquote(name): unquote(value) for name, value in filter_of(query.get("metadata", ""))}
+        template = query.get("template", "")
         rows = [row for row in await self._boxes.rows(call.tenant) if (not states or state_of(row) in states)
                 and wanted.items() <= own_metadata(row["metadata"]).items()
                 and template in ("", template_of(row["metadata"]))]
@@ -204,11 +206,11 @@ class ControlFace:
         return JSONResponse([_described(row) for row in shown], headers=headers)
 
     async def kill(self, call: ServeCall) -> Response:
-        await self._boxes.kill(await self._found(call))
+        await self._boxes.kill(await self.found(call))
         return Response(status_code=204)
 
     async def timeout(self, call: ServeCall) -> Response:
-        box, fields = await self._found(call), await call.fields()
+        box, fields = await self.found(call), await call.fields()
         seconds = self._lasting(call.tenant, {"timeout": fields.get("timeout", fields.get("duration"))}, LASTS_S)
         await self.extend(box, seconds)
         return Response(status_code=204)
@@ -219,7 +221,7 @@ class ControlFace:
 
     async def network(self, call: ServeCall) -> Response:
         """Change what a sandbox may reach of what its tenant may; connections that are open end."""
-        box, fields = await self._found(call), await call.fields()
+        box, fields = await self.found(call), await call.fields()
         if fields.get("rules") or fields.get("egressProxy"):
             raise ServeProblem(501, "rules and egressProxy aren't offered here")
         wanted = egress_of(call.tenant, {"network": fields, "allow_internet_access": fields.get("allow_internet_access")})
@@ -231,7 +233,7 @@ class ControlFace:
         return Response(status_code=204)
 
     async def connect(self, call: ServeCall) -> Response:
-        box, fields = await self._found(call), await call.fields()
+        box, fields = await self.found(call), await call.fields()
         seconds = self._lasting(call.tenant, fields, LASTS_S)
         row = await self._boxes.info(box)
         paused = state_of(row) == "paused"
@@ -247,7 +249,7 @@ class ControlFace:
 
     async def put_to_sleep(self, call: ServeCall) -> OpenBox:
         """A sandbox that is paused already is 409, which clients take for that, and so nothing else is."""
-        box = await self._found(call)
+        box = await self.found(call)
         if state_of(await self._boxes.info(box)) == "paused":
             raise ServeProblem(409, "the sandbox is paused")
         try:
@@ -257,7 +259,7 @@ class ControlFace:
         return box
 
     async def metrics(self, call: ServeCall) -> Response:
-        row, query = await self._boxes.info(await self._found(call)), call.request.query_params
+        row, query = await self._boxes.info(await self.found(call)), call.request.query_params
         now = datetime.now(UTC)
         begin, end = (number_of(query.get(name, str(default)), name, 0, 1 << 53)
                       for name, default in (("start", 0), ("end", 1 << 53)))
@@ -370,9 +372,9 @@ def seconds_of(text: str, name: str) -> float:
         raise bad(f"{name} has to be a time, such as 2026-01-31T12:00:00Z") from None
 
 
-def _encoded_thrice(text: str) -> dict[str, str]:
-    """The metadata of a filter: a query in the query, whose names and values are encoded once more."""
+def filter_of(text: str) -> list[tuple[str, str]]:
+    """The names and values of a filter by metadata, a query in the query; ServeProblem for what is none."""
     try:
-        return {unquote(name): unquote(value) for name, value in parse_qsl(text, keep_blank_values=True, max_num_fields=64)}
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=64)
     except ValueError:
         raise bad("metadata has to be name=value, encoded") from None

@@ -33,7 +33,7 @@ from leeward.apps.serve.e2b import connect_rpc, filesystem
 from leeward.apps.serve.e2b.boxes import Boxes, OpenBox, is_id
 from leeward.apps.serve.e2b.connect_rpc import Method, Row, keepalive_of, seconds_of
 from leeward.apps.serve.e2b.processes import FollowedProcess, said_by
-from leeward.apps.serve.problems import ServeProblem, bad, missing, too_large, unknown_token
+from leeward.apps.serve.problems import GONE, ServeProblem, bad, missing, too_large, unknown_token
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.errors import DaemonError, SandboxOver
 
@@ -45,8 +45,6 @@ KILLED_S = 5.0
 SEARCHED, REST_S = 64, 0.005
 #: Of files and processes, and of code.
 PORTS = ("49983", "49999")
-
-GONE = "The sandbox was not found"
 
 
 def routes(door: Door, boxes: Boxes) -> list[BaseRoute]:

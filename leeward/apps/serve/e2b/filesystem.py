@@ -34,7 +34,7 @@ _TYPES = {"file": "FILE_TYPE_FILE", "folder": "FILE_TYPE_DIRECTORY"}
 _EVENTS = {"created": "EVENT_TYPE_CREATE", "modified": "EVENT_TYPE_WRITE", "deleted": "EVENT_TYPE_REMOVE"}
 
 
-def entry_of(path: str, info: FileInfo, target: FileInfo | None = None) -> Row:
+def entry_of(path: str, info: FileInfo, target: FileInfo | None) -> Row:
     """*info* of *path* as E2B has it; of a link with what it leads to."""
     about = target or info
     kinds = {"file": stat.S_IFREG, "folder": stat.S_IFDIR, "link": stat.S_IFLNK}

@@ -32,7 +32,7 @@ class Desk:
     def __init__(self) -> None:
         self.reactor, self.idle = ReferenceReactor(), 60.0
         self.uses = LastUses(self.reactor)
-        self.snapshots = Snapshots(self.reactor, self.uses, lambda user: MOST * user, lambda: self.idle, leaves=self.leaves)
+        self.snapshots = Snapshots(self.reactor, self.uses, lambda user: MOST * user, lambda: self.idle, self.leaves)
         self.guests = False
 
     def leaves(self, _user: int, own: int, left: int) -> bool:
