@@ -94,6 +94,7 @@ class NoneLeaf(entry.Leaf):
     def __init__(self, cpus: tuple[int, ...], limits: Limits) -> None:
         self._cpus, self._limits = cpus, limits
         self._account = watch.Account()
+        self._looks: watch.Looks | None = None
         self._init: watch.Key | None = None
         self._alive: set[watch.Key] = set()
         self._alone: watch.ProcessSample | None = None  # at the last look, the job's only process
@@ -195,7 +196,9 @@ class NoneLeaf(entry.Leaf):
                 self._init = watch.key_of(init_pid)
         if self._init is None:
             return [], 0.0
-        processes, spent = watch.look(self._init, tuple(self._beside.values()))
+        if self._looks is None:
+            self._looks = watch.Looks()
+        processes, spent = self._looks.look(self._init, self._beside.values())
         return processes, spent + self._spent_beside
 
     def gauges(self) -> Gauges | None:

@@ -14,10 +14,10 @@ from leeward.spec.outcome import Limit
 
 
 def _leaf(monkeypatch: pytest.MonkeyPatch, code: int) -> none.NoneLeaf:
-    def look(init: watch.Key, beside: object) -> tuple[list[watch.ProcessSample], int]:
+    def look(looks: watch.Looks, init: watch.Key, beside: object) -> tuple[list[watch.ProcessSample], int]:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(watch, "look", look)
+    monkeypatch.setattr(watch.Looks, "look", look)
     return none.NoneLeaf((0,), Limits())
 
 
