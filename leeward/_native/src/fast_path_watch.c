@@ -4,7 +4,8 @@
  * Trust:    none in the job. The files are the kernel's; their descriptors stay with the processes that they were opened for.
  *
  * Only what takes no history is counted here: a job of one task that has no child, as the only child of its init. Its memory
- * is the smaller of its resident pages and its faults. For everything else the answer is -EAGAIN: Python looks then.
+ * is the smaller of its resident pages and its faults. For everything else the answer is -EAGAIN: Python looks then, and its
+ * look at a whole sandbox begins with `lw_watch_tree`, which only tells what is there.
  *
  * /proc/PID/status takes the kernel longer than a short job takes. So the pages of the last look count while fewer than
  * FEW_FAULTS came since and the job ran for less than BRIEF_NS, unless what it can have had since could reach the limit; a

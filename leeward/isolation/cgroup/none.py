@@ -36,8 +36,8 @@ from leeward.isolation.cgroup.group import kill
 from leeward.spec.limits import KIB, MIB, Limits
 from leeward.spec.outcome import Limit
 
-#: The greatest and the smallest pause between two looks, in seconds. A look takes about 0.2 ms for one process, and 1
-#: ms for 32 processes.
+#: The greatest and the smallest pause between two looks, in seconds. A look at four processes takes 0.25 ms by
+#: C, 0.13 where none of them has run since the last one, and 0.4 in Python.
 TICK_S = 0.01
 SHORTEST_S = 0.001
 

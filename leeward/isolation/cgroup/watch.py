@@ -27,6 +27,9 @@ The parent's wear at the fork is that of the look before the fork, so there must
 parent has gone, or wasn't seen then, the process is charged for all pages that it may have inherited from the job's
 other processes.
 
+`Looks` takes the look by C where it can (`_native/src/fast_path_watch.c`). If nobody has run since the look before,
+memory is what it was. Each process's clock and state tell that; its clock alone lacks up to a tick while it runs.
+
 Files on the job's file system are charged once, by the size that the file system reports, whichever process maps them.
 
 Two things aren't seen: buffers of pipes and sockets, which the limits on descriptors and processes bound; and pages
@@ -237,7 +240,7 @@ def look(init: Key, beside: Iterable[Key] = ()) -> tuple[list[ProcessSample], fl
 
 
 class Looks:
-    """The looks at one sandbox: as `look`, by C where each process has one task and they are few. Not for two threads at once."""
+    """The looks at one sandbox, not by two threads at once. C takes them where each process has one task and they are few."""
 
     def __init__(self) -> None:
         self._tree = ProcessTree()

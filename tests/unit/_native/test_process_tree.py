@@ -1,4 +1,4 @@
-"""The look of C's at the processes of a sandbox where no controller counts: what the watch in Python sees, on real processes."""
+"""C's look at the processes of a sandbox where no controller counts: what the watch in Python sees, on real processes."""
 
 from __future__ import annotations
 
