@@ -95,6 +95,7 @@ class NoneLeaf(entry.Leaf):
         self._cpus, self._limits = cpus, limits
         self._account = watch.Account()
         self._looks: watch.Looks | None = None
+        self._seen: tuple[object, ...] = ()  # at the last look
         self._init: watch.Key | None = None
         self._alive: set[watch.Key] = set()
         self._alone: watch.ProcessSample | None = None  # at the last look, the job's only process
@@ -164,16 +165,23 @@ class NoneLeaf(entry.Leaf):
             self._broken = self._broken or self._missed > MOST_MISSED
             return Limit.MEMORY if self._broken else None
         self._missed = 0
-        self._alive = {process.key for process in processes}
         self._alone = processes[0] if len(processes) == 1 and not self._beside else None
-        self._account.note(processes, files=_bytes_in_files(files_fd) if files_fd >= 0 else None, spent=spent,
-                           hidden=max(0, sockets() - FREE_SOCKETS) * SOCKET + charged)
+        seen = (processes, spent, _bytes_in_files(files_fd) if files_fd >= 0 else None,
+                max(0, sockets() - FREE_SOCKETS) * SOCKET + charged, self._limits)
+        if not self._shared or seen != self._seen:  # a job's account is also told by C what it has seen
+            self._note(*seen)
+            self._seen = seen
         self._look_s = time.monotonic() - started
-        self._broken = self._broken or self._account.memory > self._limits.memory
+        return Limit.MEMORY if self._broken else None
+
+    def _note(self, processes: list[watch.ProcessSample], spent: float, files: int | None, hidden: int,
+              limits: Limits) -> None:
+        self._alive = {process.key for process in processes}
+        self._account.note(processes, files=files, spent=spent, hidden=hidden)
+        self._broken = self._broken or self._account.memory > limits.memory
         with self._telling:
             if self._told >= 0:
                 os.pwrite(self._told, self._figures(), 0)
-        return Limit.MEMORY if self._broken else None
 
     def _figures(self) -> bytes:
         """What C reads as it does a group's control files."""
