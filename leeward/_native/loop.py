@@ -311,6 +311,39 @@ def first_look(init: int) -> FirstLook | None:
     return None if lib.lw_watch_first(init, seen) < 0 else FirstLook(*_FIRST.unpack(ffi.buffer(seen)))
 
 
+#: The fields of `struct lw_process`, in its order; of what follows them Python needs nothing.
+_PROCESS = struct.Struct("@2i8Q16x")
+
+
+class ProcessTree:
+    """The looks at the processes of one sandbox, while each has one task and they are few. Not for two threads at once."""
+
+    def __init__(self) -> None:
+        self._tree = ffi.new("struct lw_tree *")
+
+    @property
+    def gone(self) -> int:
+        """Clock ticks of what the init has reaped."""
+        return int(self._tree.gone)
+
+    def look(self, roots: Sequence[tuple[int, int]]) -> bool | None:
+        """
+        Look once more. Returns whether anything differs from the last look; None if it takes a whole look. The *roots* are
+        pids and start times in clock ticks, of the init, and of processes beside the sandbox's first one.
+        """
+        found: int = lib.lw_watch_tree(self._tree, roots, len(roots))
+        return None if found < 0 else found == 0
+
+    def processes(self) -> list[tuple[int, ...]]:
+        """
+        Parents before children: pid; the parent's place in this list, or -1; start time in clock ticks; bytes resident, of
+        page tables and of shared files; page faults, and those after `resident` was read, perhaps; nanoseconds; and clock
+        ticks of children.
+        """
+        tree = self._tree
+        return list(_PROCESS.iter_unpack(ffi.buffer(tree.processes)[:tree.count * _PROCESS.size]))
+
+
 class Glance:
     """The look of the fast path, at any time while the job runs."""
 

@@ -80,6 +80,7 @@ SOME = (
     "tests/integration/test_server.py::test_c099_c100_broken_streams",
     "tests/integration/test_server.py::test_c105_a_job_cannot_reach_the_daemon",
     "tests/integration/test_watched_fast_path.py::test_a_job_that_takes_long_is_told_its_processor_time_by_glances",
+    "tests/unit/_native/test_process_tree.py",
     "tests/unit/egress/test_splicing.py",
 )
 

@@ -89,6 +89,29 @@ struct lw_first {
 	uint64_t resident, tables, shared, faults, late;
 };
 
+/* What watch.ProcessSample has of a process with one task. */
+struct lw_process {
+	int pid, parent; /* `parent`: the place of the process in the tree; -1 for a child of the init, or of the keeper */
+	uint64_t started; /* clock ticks */
+	uint64_t resident, tables, shared, faults, late;
+	uint64_t spent, waited; /* nanoseconds, and clock ticks of children that it has waited for */
+	uint64_t mapped, pages; /* as `stat` has them: bytes of addresses, and resident pages */
+};
+
+/* The processes of a sandbox at the last look; parents before children. */
+#define LW_TREE_MOST 32
+struct lw_tree {
+	struct lw_process processes[LW_TREE_MOST];
+	uint32_t count;
+	uint64_t gone; /* clock ticks of what the init has reaped */
+};
+
+/* A process of which the look begins. */
+struct lw_root {
+	int pid;
+	uint64_t started;
+};
+
 struct lw_offer {
 	uint64_t number;
 	int job, reply, out, err;
@@ -132,3 +155,4 @@ int lw_fast_path_refusal(struct lw_loop *loop, const uint8_t *before, uint32_t b
 int lw_stream_shed(struct lw_loop *loop, int fd, bool on);
 int lw_watch_look(struct lw_watch *watch, uint64_t charged);
 int lw_watch_first(int init, struct lw_first *ret_first);
+int lw_watch_tree(struct lw_tree *tree, const struct lw_root *roots, uint32_t count);

@@ -36,8 +36,8 @@ from leeward.isolation.cgroup.group import kill
 from leeward.spec.limits import KIB, MIB, Limits
 from leeward.spec.outcome import Limit
 
-#: The greatest and the smallest pause between two looks, in seconds. A look takes about 0.2 ms for one process, and 1
-#: ms for 32 processes.
+#: The greatest and the smallest pause between two looks, in seconds. A look at four processes takes 0.25 ms by
+#: C, 0.13 where none of them has run since the last one, and 0.4 in Python.
 TICK_S = 0.01
 SHORTEST_S = 0.001
 
@@ -94,6 +94,8 @@ class NoneLeaf(entry.Leaf):
     def __init__(self, cpus: tuple[int, ...], limits: Limits) -> None:
         self._cpus, self._limits = cpus, limits
         self._account = watch.Account()
+        self._looks: watch.Looks | None = None
+        self._seen: tuple[object, ...] = ()  # at the last look
         self._init: watch.Key | None = None
         self._alive: set[watch.Key] = set()
         self._alone: watch.ProcessSample | None = None  # at the last look, the job's only process
@@ -163,16 +165,23 @@ class NoneLeaf(entry.Leaf):
             self._broken = self._broken or self._missed > MOST_MISSED
             return Limit.MEMORY if self._broken else None
         self._missed = 0
-        self._alive = {process.key for process in processes}
         self._alone = processes[0] if len(processes) == 1 and not self._beside else None
-        self._account.note(processes, files=_bytes_in_files(files_fd) if files_fd >= 0 else None, spent=spent,
-                           hidden=max(0, sockets() - FREE_SOCKETS) * SOCKET + charged)
+        seen = (processes, spent, _bytes_in_files(files_fd) if files_fd >= 0 else None,
+                max(0, sockets() - FREE_SOCKETS) * SOCKET + charged, self._limits)
+        if not self._shared or seen != self._seen:  # a job's account is also told by C what it has seen
+            self._note(*seen)
+            self._seen = seen
         self._look_s = time.monotonic() - started
-        self._broken = self._broken or self._account.memory > self._limits.memory
+        return Limit.MEMORY if self._broken else None
+
+    def _note(self, processes: list[watch.ProcessSample], spent: float, files: int | None, hidden: int,
+              limits: Limits) -> None:
+        self._alive = {process.key for process in processes}
+        self._account.note(processes, files=files, spent=spent, hidden=hidden)
+        self._broken = self._broken or self._account.memory > limits.memory
         with self._telling:
             if self._told >= 0:
                 os.pwrite(self._told, self._figures(), 0)
-        return Limit.MEMORY if self._broken else None
 
     def _figures(self) -> bytes:
         """What C reads as it does a group's control files."""
@@ -195,7 +204,9 @@ class NoneLeaf(entry.Leaf):
                 self._init = watch.key_of(init_pid)
         if self._init is None:
             return [], 0.0
-        processes, spent = watch.look(self._init, tuple(self._beside.values()))
+        if self._looks is None:
+            self._looks = watch.Looks()
+        processes, spent = self._looks.look(self._init, self._beside.values())
         return processes, spent + self._spent_beside
 
     def gauges(self) -> Gauges | None:

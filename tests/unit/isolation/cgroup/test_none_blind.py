@@ -14,10 +14,10 @@ from leeward.spec.outcome import Limit
 
 
 def _leaf(monkeypatch: pytest.MonkeyPatch, code: int) -> none.NoneLeaf:
-    def look(init: watch.Key, beside: object) -> tuple[list[watch.ProcessSample], int]:
+    def look(looks: watch.Looks, init: watch.Key, beside: object) -> tuple[list[watch.ProcessSample], int]:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(watch, "look", look)
+    monkeypatch.setattr(watch.Looks, "look", look)
     return none.NoneLeaf((0,), Limits())
 
 
@@ -58,3 +58,25 @@ def test_a_kill_that_no_look_saw_is_compared_with_what_the_job_had(
     assert beside.killed_unseen(most * MIB) is entry.is_near(max(peak, most) * MIB, 100 * MIB)
     beside.begin()
     assert beside.killed_unseen(most * MIB) is None
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_a_look_sees_again_counts_by_the_limits_of_now(monkeypatch: pytest.MonkeyPatch, shared: bool):
+    """And not by what the fast path has told of a job since the look before."""
+    held = [watch.ProcessSample((2, 1), None, 50 * MIB, 0, 0, 50 * MIB // watch.PAGE, 1.0, 0.0, 3)]
+    monkeypatch.setattr(watch, "key_of", lambda pid: (pid, 1))
+    monkeypatch.setattr(watch.Looks, "look", lambda looks, init, beside: (held, 0.0))
+    leaf = none.NoneLeaf((0,), Limits(memory=100 * MIB))
+    if shared:
+        leaf.share()
+
+    for _ in range(2):
+        assert leaf.tick(0) is None
+        assert 50 * MIB == leaf.memory()
+        leaf.saw(60 * MIB)
+    assert 0 == leaf.usage().forks_refused
+    leaf.apply(Limits(memory=100 * MIB, processes=3))
+    leaf.tick(0)
+    assert 1 == leaf.usage().forks_refused
+    leaf.apply(Limits(memory=40 * MIB))
+    assert Limit.MEMORY is leaf.tick(0)
