@@ -292,11 +292,12 @@ def _write_folder(box: Any, line: str, project: str, inside: str) -> None:
     if folder:
         outside = project + folder[len(inside):]
         with contextlib.suppress(OSError):
-            # Other users can make a file with that name in /tmp: a FIFO, whose opening would wait, or one of theirs.
+            # Other users can make a file with that name in /tmp: a FIFO, whose opening would wait, one of theirs, or, where
+            # fs.protected_hardlinks is 0, a link to one of ours.
             descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
             with open(descriptor, "wb") as written:
                 about = os.fstat(descriptor)
-                if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid():
+                if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and about.st_nlink == 1:
                     written.truncate(0)
                     written.write(os.fsencode(outside) + b"\n")
 

@@ -7,6 +7,7 @@ const crypto = require('node:crypto');
 const { once } = require('node:events');
 const fs = require('node:fs');
 const http = require('node:http');
+const net = require('node:net');
 const path = require('node:path');
 const { connect, hostUrl, isHost } = require('../../leeward/clients/node/lib/remote.js');
 const { socketPath } = require('../../leeward/clients/node/lib/socket.js');
@@ -134,6 +135,20 @@ test('a server that is none is told', async (t) => {
   assert.ok(error instanceof DaemonAway);
   assert.match(error.message, /no daemon answers at http:.*speaks no WebSocket/);
   assert.equal(error.mayHaveRun, false);
+});
+
+test('a server that never ends its answer is given up', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const server = net.createServer((socket) => { socket.on('error', () => {}); socket.once('data', () => socket.write('HTTP/1.1 103 Wait\r\n\r\nHTTP/1.1 101 Wait\r\n')); });
+  await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  t.after(() => server.close()); // which ends only when the connection has ended
+  const opening = thrown(connect(`http://127.0.0.1:${server.address().port}`, ''));
+  const [socket] = await once(server, 'connection');
+  for (let passed = 0; passed < 15; passed += 1) {
+    t.mock.timers.tick(1000);
+    socket.write(`a${passed}: b\r\n`);
+  }
+  assert.match((await opening).message, /it answers nothing/);
 });
 
 test('a status is told by what it means', async (t) => {

@@ -3,6 +3,7 @@
 
 const test = require('node:test');
 const assert = require('node:assert/strict');
+const net = require('node:net');
 const { Calls, Retry } = require('../../leeward/clients/node/lib/calls.js');
 const { encode } = require('../../leeward/clients/node/lib/msgpack.js');
 const { Client, Sandbox } = require('../../leeward/clients/node/index.js');
@@ -216,6 +217,21 @@ test('a deadline and a signal take the request back', async (t) => {
   await client.ping();
   assert.equal(cancelled.length, 2);
   client.close();
+});
+
+test('a deadline and a signal end the wait for a connection', async (t) => {
+  const server = net.createServer((socket) => socket.on('error', () => {})); // it accepts, and says nothing
+  await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  const open = new Set();
+  server.on('connection', (socket) => open.add(socket));
+  t.after(() => { for (const one of open) one.destroy(); server.close(); });
+  const where = `http://127.0.0.1:${server.address().port}`;
+  const late = await thrown(new Client({ socket: where }).execute('1', { deadline: 0.05 }));
+  assert.equal(late.name, 'NoAnswer');
+  const control = new AbortController();
+  const taken = thrown(new Client({ socket: where }).execute('1', { signal: control.signal }));
+  setImmediate(() => control.abort());
+  assert.equal((await taken).name, 'Cancelled');
 });
 
 test('more calls than a connection takes are spread, and wait in order', async (t) => {

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.whole_files import read_whole, write_whole
 from leeward.client.aio import AsyncClient
 from leeward.client.conversation import checked
 from leeward.errors import BadReply, RequestRejected, quoted, told
@@ -106,8 +107,7 @@ class NodeClient(AsyncClient):
         if isinstance(self.socket, RemoteHost):
             return {}  # its server has put it into the status
         try:
-            with open(self.socket + DRAIN) as file:
-                return {"drains": max(0.0, float(file.read(64)) - time.time())}
+            return {"drains": max(0.0, float(read_whole(self.socket + DRAIN, 64) or b"") - time.time())}
         except (OSError, ValueError):
             return {}
 
@@ -121,8 +121,7 @@ class NodeClient(AsyncClient):
         path = self.socket + DRAIN
         try:
             if seconds:
-                with open(path, "w") as file:
-                    file.write(f"{time.time() + seconds:.3f}")
+                write_whole(path, b"%.3f" % (time.time() + seconds), 0o644)
             else:
                 os.unlink(path)
         except FileNotFoundError:

@@ -52,3 +52,15 @@ def test_a_file_of_another_user_is_left(file: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     write(file)
     assert "theirs" == file.read_text()
+
+
+def test_another_name_of_a_file_is_left(file: Path) -> None:
+    """Another user can make it, of any file of ours, where fs.protected_hardlinks is 0."""
+    own = file.with_name(f"{file.name}.own")
+    own.write_text("ours")
+    try:
+        file.hardlink_to(own)
+        write(file)
+        assert "ours" == own.read_text()
+    finally:
+        own.unlink()

@@ -166,7 +166,7 @@ class Calls {
         free.jobs += 1;
         return free;
       }
-      if (this.connections.length < MOST_CONNECTIONS) await this.another();
+      if (this.connections.length < MOST_CONNECTIONS) await this.within(this.another(), until, signal, () => {});
       else await this.turn(until, signal);
     }
   }

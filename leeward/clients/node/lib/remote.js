@@ -70,10 +70,9 @@ function overWebSocket(where, url, token) {
     const key = crypto.randomBytes(16).toString('base64');
     const asked = (url.protocol === 'https:' ? https : http).request(new URL('/leeward', url), {
       headers: { Connection: 'Upgrade', Upgrade: 'websocket', 'Sec-WebSocket-Key': key, 'Sec-WebSocket-Version': '13', ...(token ? { Authorization: `Bearer ${token}` } : {}) },
-      timeout: OPEN_MS,
     });
-    const refuse = (why) => { asked.destroy(); reject(away(where, why)); };
-    asked.once('timeout', () => refuse('it answers nothing'));
+    const refuse = (why) => { clearTimeout(timer); asked.destroy(); reject(away(where, why)); };
+    const timer = setTimeout(() => refuse('it answers nothing'), OPEN_MS); // for all: a head may come a byte at a time
     asked.once('error', (error) => refuse(error.code || error.message));
     asked.once('response', ({ statusCode }) => refuse(STATUSES[statusCode] || `it answers with status ${statusCode}`));
     asked.once('upgrade', (response, socket, head) => {
@@ -83,7 +82,8 @@ function overWebSocket(where, url, token) {
         refuse('it speaks no WebSocket');
         return;
       }
-      socket.setTimeout(0);
+      clearTimeout(timer);
+      socket.setTimeout(0); // the agent's, which is for connections without a request
       resolve(new MessageStream(socket, head));
     });
     asked.end();

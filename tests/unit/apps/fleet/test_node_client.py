@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 from itertools import count, repeat
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leeward.apps.fleet.node_client import NodeClient
-from leeward.errors import BadReply
+from leeward.errors import BadReply, RequestRejected
 from leeward.wire.replies import Reply
 
 ROW = {"sandbox": "a" * 26, "metadata": {"a": "b"}, "age": 1.0, "left": 0, "memory_limit": 1 << 20}
@@ -68,3 +71,25 @@ def test_a_count_that_no_node_has_is_refused(wrong: dict[str, Any], capacity: in
     else:
         with pytest.raises(BadReply, match="what a fleet counts by"):
             asyncio.run(told.state(1.0))
+
+
+def test_a_drain_that_cannot_be_written_leaves_the_former_one(tmp_path: Path) -> None:
+    """Else a full disk would give new work to a node that ends soon."""
+    node = NodeClient(tmp_path / "s")
+    asyncio.run(node.drain(1000.0))
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most[1]))
+    try:
+        with pytest.raises(RequestRejected, match="too large"):
+            asyncio.run(node.drain(1.0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+
+    assert node._drains()["drains"] > 900
+
+
+def test_a_drain_is_a_file(tmp_path: Path) -> None:
+    """Reading a FIFO would wait for its writer."""
+    os.mkfifo(tmp_path / "s.drain")
+
+    assert {} == NodeClient(tmp_path / "s")._drains()
