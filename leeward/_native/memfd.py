@@ -12,6 +12,10 @@ from leeward.base.points import point
 #: Linux 6.3, <linux/memfd.h>; Python has it from 3.14 on.
 _NOEXEC_SEAL = 0x8
 
+#: Of a file whose size stays, and of one in which nothing changes any more.
+SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+SEALS = SIZE_SEALS | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
 
 def memory_file(name: str) -> int:
     """

@@ -40,6 +40,9 @@ VERSION = 1
 #: Bytes of the length in front of each frame.
 HEADER = 4
 
+#: Bytes that follow the first byte of a number in MessagePack, and of a binary's length, by that byte.
+UNSIGNED, BINARY = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}, {0xC4: 1, 0xC5: 2, 0xC6: 4}
+
 #: Bytes of one request. Its standard input and its files, at most 64 MiB each, share the frame.
 MAX_REQUEST = 80 << 20
 

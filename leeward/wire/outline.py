@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from leeward.errors import PeerError
-from leeward.wire.frames import HEADER, VERSION, skip, survey
+from leeward.wire.frames import BINARY, HEADER, UNSIGNED, VERSION, skip, survey
 from leeward.wire.requests import Execute, encode_request
 from leeward.wire.schema import MAX_ID
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 #: Bytes of a field's name, at most: those of a short text. All names of the protocol are shorter.
 _LONGEST = 31
 _SHORT_TEXT, _SHORT_MAP = 0xA0, 0x80
-_UNSIGNED = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 #: Values in a field, at most, of a request that wasn't surveyed. One with more is parsed in full instead.
 _FEW = 64
@@ -74,7 +73,7 @@ def _number(payload: Bytes, start: int, end: int) -> int:
     first = payload[start]
     if first < 0x80:
         return first
-    return int.from_bytes(payload[start + 1:end], "big") if first in _UNSIGNED and end <= len(payload) else 0
+    return int.from_bytes(payload[start + 1:end], "big") if first in UNSIGNED and end <= len(payload) else 0
 
 
 # --- code alone -------------------------------------------------------------------
@@ -86,9 +85,6 @@ MOST = 1 << 16
 _ID, _CODE = MAX_ID - 1, b"\0code\0"
 _BEFORE_ID, _, _REST = encode_request(Execute(_ID, code=_CODE))[HEADER:].partition(b"\xcf" + _ID.to_bytes(8, "big"))
 _BEFORE_CODE = _REST.removesuffix(bytes((0xC4, len(_CODE))) + _CODE)
-
-#: Bytes of a binary's length, by its first byte.
-_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 
 def code_alone(payload: bytes) -> Execute | None:
@@ -105,11 +101,11 @@ def code_alone(payload: bytes) -> Execute | None:
     packed = head[len(_BEFORE_ID):]
     if len(packed) == 1 and packed[0] < 0x80:
         number = packed[0]
-    elif packed and _UNSIGNED.get(packed[0], 0) == len(packed) - 1 > 0:
+    elif packed and UNSIGNED.get(packed[0], 0) == len(packed) - 1 > 0:
         number = int.from_bytes(packed[1:], "big")
     else:
         return None
-    width = _LENGTHS.get(rest[0])
+    width = BINARY.get(rest[0])
     if width is None or len(rest) <= width or not 0 < number <= MAX_ID:
         return None
     code = rest[1 + width:]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 
-from leeward.wire.frames import HEADER
+from leeward.wire.frames import BINARY, HEADER, UNSIGNED
 from leeward.wire.replies import MAX_ID, MAX_SECONDS, MAX_WHOLE, Reply
 
 TYPE_CHECKING = False  # see frames.py
@@ -30,10 +30,6 @@ _STDOUT = b"\xa5error\xc0\xa6stdout"
 _STDERR = b"\xa6stderr"
 
 _FIGURES = struct.Struct(f">{len(_BEFORE)}sd{len(_BETWEEN)}sd{len(_PEAK)}s").unpack_from
-
-#: Bytes that follow the first byte of a number in MessagePack.
-_UNSIGNED = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
-_BINARY = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 
 def parse_by_template(frame: bytes) -> Reply | None:
@@ -69,7 +65,7 @@ def _whole(frame: bytes, at: int) -> tuple[int, int]:
     kind = frame[at]
     if kind < 0x80:
         return kind, at + 1
-    end = at + 1 + _UNSIGNED[kind]
+    end = at + 1 + UNSIGNED[kind]
     return int.from_bytes(frame[at + 1:end], "big"), end
 
 
@@ -88,6 +84,6 @@ def _binary(frame: bytes, at: int, name: bytes) -> tuple[bytes, int]:
     at += len(name)
     if frame[at - len(name):at] != name:
         raise KeyError(name)
-    start = at + 1 + _BINARY[frame[at]]
+    start = at + 1 + BINARY[frame[at]]
     end = start + int.from_bytes(frame[at + 1:start], "big")
     return frame[start:end], end

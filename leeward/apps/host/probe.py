@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from leeward._native import landlock, loop, mounts, privileges, seccomp
-from leeward._native.memfd import memory_file
+from leeward._native.memfd import SEALS, memory_file
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
 from leeward._native.steps import Call, Table, returns
@@ -179,13 +179,12 @@ def _snapshot() -> int:
 
 
 def _sealed() -> int:
-    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
     try:
         fd = memory_file("leeward_doctor")
     except OSError as error:
         return error.errno or 255
     try:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
     except OSError as error:
         return error.errno or 255
     finally:

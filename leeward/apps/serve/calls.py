@@ -421,12 +421,17 @@ class ServeEndpoint:
 
 
 def _seat(connection: CountedConnection | None, tenant: ServeTenant, use: Use) -> None:
-    """Count a connection; ServeProblem if the tenant has too many."""
+    """Count a connection, if it isn't counted; ServeProblem if the tenant has too many."""
     if connection is not None and connection.use is None:
-        if use.connections >= tenant.quota.connections:
-            raise busy(f"{tenant.quota.connections} connections are open, as many as are allowed at once")
+        count_connection(tenant, use)
         connection.use = use
-        use.connections += 1
+
+
+def count_connection(tenant: ServeTenant, use: Use) -> None:
+    """ServeProblem if the tenant has too many."""
+    if use.connections >= tenant.quota.connections:
+        raise busy(f"{tenant.quota.connections} connections are open, as many as are allowed at once")
+    use.connections += 1
 
 
 async def _sent(stream: AnswerStream, send: Send) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope, Send
 
-from leeward.apps.serve.calls import ClientGone, Form, Use, admitted, call_told, paced
-from leeward.apps.serve.problems import busy, problem_of, unknown_token
+from leeward.apps.serve.calls import ClientGone, Form, Use, admitted, call_told, count_connection, paced
+from leeward.apps.serve.problems import problem_of, unknown_token
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.errors import told_with_place
 
@@ -61,9 +61,7 @@ async def first_of(*works: Coroutine[Any, Any, None]) -> None:
 @contextmanager
 def _seated(tenant: ServeTenant, use: Use) -> Iterator[None]:
     """Count a connection while the block runs; ServeProblem if the tenant has too many."""
-    if use.connections >= tenant.quota.connections:
-        raise busy(f"{tenant.quota.connections} connections are open, as many as are allowed at once")
-    use.connections += 1
+    count_connection(tenant, use)
     try:
         yield
     finally:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward._native.memfd import free_huge_pages, huge_pages, seal
+from leeward._native.memfd import SIZE_SEALS, free_huge_pages, huge_pages, seal
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
@@ -351,7 +351,7 @@ def _in_thread(file: int, size: int, bell: int) -> None:
 
 def seal_size(fd: int) -> None:
     """Seal the size of a state's file: behind its end copies could make pages that count for nobody, only by reading."""
-    seal(fd, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+    seal(fd, SIZE_SEALS | fcntl.F_SEAL_SEAL)
 
 
 def close_file(fd: int, size: int) -> threading.Thread | None:

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward._native.memfd import memory_file, seal
+from leeward._native.memfd import SEALS, SIZE_SEALS, memory_file, seal
 from leeward.base.dataclass import dataclass, field
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
 from leeward.daemon.run.report import PLACEMENTS, Arena, Region
@@ -141,8 +141,6 @@ _PIPE = 1 << 20
 _PIPE_SHARE = 128
 _PAGE = 4096
 _TAIL = 16 << 10
-_SEALS_FIRST = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-_SEALS_LAST = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
 @dataclass(slots=True)
@@ -247,7 +245,7 @@ class Output:
         memfd = memory_file("leeward_results")
         try:
             os.ftruncate(memfd, 2 * self._room)
-            seal(memfd, _SEALS_FIRST)
+            seal(memfd, SIZE_SEALS)
         except BaseException:
             os.close(memfd)
             raise
@@ -345,7 +343,7 @@ class Output:
         self._close_behind()
         if memfd >= 0:
             try:
-                seal(memfd, _SEALS_LAST)
+                seal(memfd, SEALS)
             except OSError:
                 os.close(memfd)
                 raise

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Mapping
 
-from leeward._native.memfd import memory_file, seal
+from leeward._native.memfd import SEALS, SIZE_SEALS, memory_file, seal
 from leeward.base.dataclass import replace
 from leeward.daemon.run.report import Arena, FileArena
 from leeward.errors import SHORT, PeerError
@@ -14,9 +13,6 @@ from leeward.spec.job import Job
 from leeward.wire import bundles
 from leeward.wire import job_frames as wire
 from leeward.wire.frames import MAX_REPLY
-
-_SEALS_FIRST = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-_SEALS_LAST = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
 class FilesBehind:
@@ -36,7 +32,7 @@ class FilesBehind:
         try:
             self._fd = memory_file("leeward_results")
             os.ftruncate(self._fd, self._size)
-            seal(self._fd, _SEALS_FIRST)
+            seal(self._fd, SIZE_SEALS)
         except OSError as error:
             self.close()
             if error.errno not in SHORT or self._size > MAX_REPLY:
@@ -79,7 +75,7 @@ class FilesBehind:
         """Seal the memory file, and give it to the caller; None if there is none."""
         if self._fd < 0:
             return None
-        seal(self._fd, _SEALS_LAST)
+        seal(self._fd, SEALS)
         fd, self._fd = self._fd, -1
         return FileArena(Arena(fd, self._size), self._places())
 

@@ -30,7 +30,7 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from leeward._native.memfd import memory_file, seal
+from leeward._native.memfd import SEALS, memory_file, seal
 from leeward.base.dataclass import dataclass, replace
 from leeward.base.file_locks import locked
 from leeward.base.whole_files import read_whole
@@ -338,7 +338,7 @@ class SleepFolder:
         if found is None:
             with open(_opened(self._memory_path(digest)), "rb", buffering=0) as file:
                 fd = _in_memory(file.fileno(), os.fstat(file.fileno()).st_size, "leeward_zygote")
-            seal(fd, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+            seal(fd, SEALS)
             found = self._memories[digest] = ZygoteMemory(fd, is_counted=True)
             found.digest = digest
         return found

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from leeward._native.memfd import memory_file
+from leeward._native.memfd import SEALS, memory_file
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.reactor import WRITE, Reactor
 from leeward.daemon.run.output import NOTE_ROOM, Ends, ends_of
@@ -116,7 +116,6 @@ class Chunks:
 
 
 _PAGE = 4096
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
 class KeptOutput:
@@ -187,7 +186,7 @@ class KeptOutput:
             self.drop()
             return stdout, stderr, None
         try:
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
         except OSError:
             os.close(fd)
             raise

@@ -15,7 +15,7 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, overload
 
-from leeward._native.memfd import memory_file
+from leeward._native.memfd import SIZE_SEALS, memory_file
 from leeward.daemon.serving.rounds import GUEST_SHARE, Share
 from leeward.errors import BadRequest, Busy, PeerError
 from leeward.wire.frames import FrameReader
@@ -121,7 +121,7 @@ SLOT = 16 << 20
 #: when the client writes, and are charged to the client.
 TOTAL = 2 << 30
 
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+SEALS = SIZE_SEALS | fcntl.F_SEAL_SEAL
 
 
 @functools.cache

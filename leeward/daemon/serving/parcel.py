@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from leeward._native.memfd import memory_file
+from leeward._native.memfd import SEALS, memory_file
 from leeward.base.dataclass import dataclass, field
 from leeward.daemon.loop.native import NativeStream
 from leeward.daemon.run.report import LARGE_REPLY, PLACEMENTS, Arena, Report
@@ -29,8 +29,6 @@ from leeward.wire.requests import KeptDrop, KeptRead
 _REST = 1 << 20
 #: Bytes that a file takes in a reply beside its name and content, at most.
 _AROUND = 16
-
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
 @dataclass(slots=True)

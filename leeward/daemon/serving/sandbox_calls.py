@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leeward._native.memfd import memory_file
+from leeward._native.memfd import SEALS, memory_file
 from leeward.base.dataclass import dataclass
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.closing import guarded
@@ -31,7 +31,7 @@ from leeward.daemon.run.verdict import bug
 from leeward.daemon.sandboxes.copying import FolderCopy
 from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes, SandboxEntry
 from leeward.daemon.sandboxes.mounting import LayerChange, Mounts, hide_names, keep, overlay, room
-from leeward.daemon.serving.parcel import SEALS, Parcel, seal
+from leeward.daemon.serving.parcel import Parcel, seal
 from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, Refused, RequestRejected, SandboxOver
 from leeward.spec import folders as rules
 from leeward.spec.folders import FILE_CLOCK, Folder

@@ -25,11 +25,12 @@ import pytest
 
 import leeward
 from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue, echo, finished, request_of
+from leeward._native.memfd import SEALS
 from leeward.client import aio_calls, aio_connection, connecting, connection
 from leeward.client import calls as client_calls
 from leeward.client.options import ArrivalOptions, Options, execute_fields
 from leeward.daemon.run.report import Report
-from leeward.daemon.serving.parcel import SEALS, seal
+from leeward.daemon.serving.parcel import seal
 from leeward.errors import (
     BadReply,
     Busy,

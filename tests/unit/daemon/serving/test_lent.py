@@ -16,12 +16,13 @@ from kit import reactors
 from kit.no_pool import NoPool
 from kit.reference_reactor import ReferenceReactor
 from leeward._native import last_use
+from leeward._native.memfd import SEALS
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import Shares
 from leeward.daemon.run.report import Report
 from leeward.daemon.sandboxes.last_uses import LastUses
 from leeward.daemon.serving import parcel
-from leeward.daemon.serving.parcel import SEALS, LentFiles, seal
+from leeward.daemon.serving.parcel import LentFiles, seal
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.spec.outcome import Outcome, Result

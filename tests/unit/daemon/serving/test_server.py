@@ -19,6 +19,7 @@ import pytest
 from kit import reactors
 from kit.no_pool import NoPool
 from kit.waiting import PATIENCE_S, poll_until
+from leeward._native.memfd import SEALS
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS
 from leeward.daemon.loop.fast_path import ReplyAddress
@@ -27,7 +28,7 @@ from leeward.daemon.pool.quotas import Quota, Quotas
 from leeward.daemon.run.report import Arena, Report
 from leeward.daemon.serving import connection as limits
 from leeward.daemon.serving import inbox, operations, server
-from leeward.daemon.serving.parcel import SEALS, seal
+from leeward.daemon.serving.parcel import seal
 from leeward.daemon.serving.peers import ServedUsers, admitted
 from leeward.daemon.serving.rounds import GUEST_SHARE
 from leeward.daemon.serving.server import Server
