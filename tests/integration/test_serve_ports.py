@@ -212,6 +212,18 @@ def test_a_closed_port_and_a_sandbox_that_is_none_are_answered_as_e2bs_proxy_doe
     assert (502, "The sandbox was not found") == (gone.status, json.loads(gone.content)["message"])
 
 
+def test_an_end_that_a_connection_to_a_port_meets_is_in_the_log(daemon, tmp_path):
+    with Served(daemon.socket, tmp_path, "e2b", "ports", "--profile", "e2b", "--log-calls") as served:
+        box = opened(served)
+        assert 502 == get(served, box, 3999).status  # from now on the server holds it
+        with contextlib.closing(leeward.Sandbox.attach(box["sandboxID"], socket=daemon.socket)) as same:
+            same.kill()
+        answer = get(served, box, 3999)
+        assert (502, "The sandbox was not found") == (answer.status, json.loads(answer.content)["message"])
+    rows = [json.loads(line) for line in served.said.splitlines() if '"end"' in line]
+    assert [(box["sandboxID"], "killed", "one")] == [(row["sandbox"], row["end"], row["tenant"]) for row in rows]
+
+
 def test_a_server_that_speaks_no_http_is_answered_for(served, box):
     answer = get(served, box, 3000, "/broken")
     assert (502, "the server there speaks no HTTP, or broke off") == (answer.status, json.loads(answer.content)["message"])

@@ -29,12 +29,11 @@ from websockets.typing import Subprotocol
 
 from leeward.apps.serve.calls import ClientGone, ServeCall, ServeEndpoint, Use, pieces_of
 from leeward.apps.serve.door import Door, token_in
-from leeward.apps.serve.e2b.boxes import OpenBox, is_id
+from leeward.apps.serve.e2b.boxes import OWN_PORTS, OpenBox, is_id
 from leeward.apps.serve.nodes import ID
-from leeward.apps.serve.problems import GONE, ServeProblem, bad, unknown_token
+from leeward.apps.serve.problems import CLOSED, GONE, ServeProblem, bad, unknown_token
 from leeward.apps.serve.sockets import MOST_MESSAGE, SocketCall, SocketEndpoint, first_of
 from leeward.apps.serve.tokens import ServeTenant
-from leeward.client.aio_ports import connected
 from leeward.client.websocket_opening import Opening
 from leeward.errors import SandboxOver
 
@@ -42,14 +41,10 @@ from leeward.errors import SandboxOver
 OPEN_S = 60.0
 #: Bytes that are read at once, and of a head of the server's: at most.
 PIECE, MOST_HEAD = 1 << 16, 65536
-#: Of E2B's own services, which aren't the sandbox's.
-OWN_PORTS = (49983, 49999)
 
 #: Tokens of this server begin so; also those that it doesn't know any more, or not yet. Headers of its faces with a tenant's
 #: token, and with a sandbox's own.
 OURS, TENANTS, BOXS = "e2b_", ("x-api-key", "open-sandbox-api-key"), ("x-access-token", "x-execd-access-token")
-
-CLOSED = "The sandbox is running but port is not open"
 
 #: Heads that are about one connection, or are for this server, in either direction.
 _OURS = frozenset({
@@ -144,15 +139,9 @@ class PortsFace:
         """A connection to the server; ServeProblem if there is none."""
         box: OpenBox = request.state.box
         try:
-            async with box.dials:
-                made = await connected(box.box, request.state.place.port)
+            return await self._door.boxes.dial(box, request.state.place.port)
         except SandboxOver:
-            self._door.boxes.forget(box)
             raise ServeProblem(502, GONE) from None
-        if made is None:
-            raise ServeProblem(502, CLOSED)
-        made.setblocking(False)
-        return made
 
     def _heads(self, request: HTTPConnection) -> list[Head]:
         """The heads of a request that the server gets: not those that are for this one, nor a token of it."""

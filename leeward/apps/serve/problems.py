@@ -27,6 +27,8 @@ from leeward.errors import (
 TRY_AGAIN_S = 1
 #: Said also where a sandbox is another tenant's.
 GONE = "The sandbox was not found"
+#: Said where nobody listens.
+CLOSED = "The sandbox is running but port is not open"
 
 
 class ServeProblem(LeewardError):

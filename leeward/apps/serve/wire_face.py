@@ -29,11 +29,9 @@ from leeward.apps.serve.calls import BODIES, SMALL, in_pace, in_turn, tell
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b.boxes import is_id, marked, own_metadata
 from leeward.apps.serve.gate import form
-from leeward.apps.serve.ports import CLOSED
 from leeward.apps.serve.problems import ServeProblem, bad, busy, no_sandbox
 from leeward.apps.serve.sockets import MOST_MESSAGE, SocketCall, SocketEndpoint, first_of
 from leeward.apps.serve.tokens import ServeTenant, TenantQuota
-from leeward.client.aio_ports import connected
 from leeward.client.connecting import connect
 from leeward.errors import (
     Busy,
@@ -128,13 +126,9 @@ class WireFace:
             box = await self._door.boxes.find(call.tenant, sandbox)
             if not 0 < port < 65536:
                 raise bad("a port is from 1 to 65535")
-            async with box.dials:
-                made = await connected(box.box, port)
+            made = await self._door.boxes.dial(box, port)
         except SandboxOver:
             raise no_sandbox() from None
-        if made is None:
-            raise ServeProblem(502, CLOSED)
-        made.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=made)
 
         async def up() -> None:

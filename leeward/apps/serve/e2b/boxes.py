@@ -13,6 +13,7 @@ import hashlib
 import json
 import posixpath
 import re
+import socket
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 from leeward.apps.serve.calls import Use, tell
 from leeward.apps.serve.e2b.processes import ProcessTable
 from leeward.apps.serve.nodes import ID, LETTERS
-from leeward.apps.serve.problems import ServeProblem, bad, busy, gone, no_sandbox
+from leeward.apps.serve.problems import CLOSED, ServeProblem, bad, busy, gone, no_sandbox
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.apps.serve.volumes import mounts_of
+from leeward.client.aio_ports import connected
 from leeward.client.aio_process import AsyncKernel
 from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.errors import Busy, DaemonError, RequestRejected, SandboxOver
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 MOST_KEPT = 512
 #: Connections to servers in a sandbox that are being made at once: half of what the daemon makes.
 DIALS = 8
+#: Ports of E2B's own services, for files and processes, and for code, which aren't a sandbox's.
+OWN_PORTS = (49983, 49999)
 #: Seconds for which a list of all sandboxes is used again, by callers who have shown no token.
 _LIST_S = 1.0
 #: Seconds for which it is believed of a profile where its home is: an operator may change it.
@@ -395,6 +399,19 @@ class Boxes:
             if self.has(box):
                 raise
             raise no_sandbox() from None
+
+    async def dial(self, box: OpenBox, port: int) -> socket.socket:
+        """A connection to a server in a sandbox; ServeProblem 502 if nobody listens. SandboxOver."""
+        try:
+            async with box.dials:
+                made = await connected(box.box, port)
+        except SandboxOver as error:
+            self.over(box, error.reason)
+            raise
+        if made is None:
+            raise ServeProblem(502, CLOSED)
+        made.setblocking(False)
+        return made
 
     async def change(self, box: OpenBox, changed: Callable[[Mapping[str, str]], tuple[
             Mapping[str, str], dict[str, Any] | None]]) -> dict[str, Any]:

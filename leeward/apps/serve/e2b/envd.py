@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from leeward.apps.serve.calls import AnswerStream, Handler, ServeCall, Use, routed
 from leeward.apps.serve.door import Door, token_of
 from leeward.apps.serve.e2b import connect_rpc, filesystem
-from leeward.apps.serve.e2b.boxes import Boxes, OpenBox, is_id
+from leeward.apps.serve.e2b.boxes import OWN_PORTS, Boxes, OpenBox, is_id
 from leeward.apps.serve.e2b.connect_rpc import Method, Row, keepalive_of, seconds_of
 from leeward.apps.serve.e2b.processes import FollowedProcess, said_by
 from leeward.apps.serve.problems import GONE, ServeProblem, bad, missing, too_large, unknown_token
@@ -43,8 +43,6 @@ MOST_FORM, PIECE, IN_MEMORY = 100, 1 << 18, 1 << 20
 KILLED_S = 5.0
 #: Sandboxes that are looked at without a rest for the one that has signed a link, and its seconds: some tenth of the time.
 SEARCHED, REST_S = 64, 0.005
-#: Of files and processes, and of code.
-PORTS = ("49983", "49999")
 
 
 def routes(door: Door, boxes: Boxes) -> list[BaseRoute]:
@@ -65,7 +63,7 @@ class OtherPorts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         identity, port = place_of(Request(scope)) if scope["type"] == "http" else ("", "")
-        if identity and port not in ("", *PORTS):
+        if identity and port not in ("", *map(str, OWN_PORTS)):
             row = {"sandboxId": identity, "code": 501, "message": "ports aren't offered here: `leeward serve e2b ports`"}
             await JSONResponse(row, 501)(scope, receive, send)
         else:
