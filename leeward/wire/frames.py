@@ -69,6 +69,8 @@ LONG = 1 << 20
 #: protocol's largest request has 1,026; and bytes of a payload beside them. Both take time to decode.
 LARGE_VALUE, MAX_LARGE, MAX_REST = 1 << 10, 2048, 8 << 20
 
+_TOO_MUCH_REST = f"more than {MAX_REST} bytes in values that are no binary of {LARGE_VALUE} bytes"
+
 #: Bytes of a map's key: file names and environment variables are keys.
 MAX_KEY = 4096
 
@@ -216,7 +218,7 @@ def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST, large: lis
     make it allocate hundreds of MiB before it notices that the input ends too early.
     """
     kinds, widths = _KINDS, _WIDTHS
-    position, values, left, texts = 0, 0, 1, 0
+    position, values, left, texts, rest = 0, 0, 1, 0, 0
     outer: list[int] = []  # values still to come in each container around this one
     while True:
         if tops is not None and len(outer) == 1:
@@ -237,6 +239,10 @@ def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST, large: lis
                 large.append((position - 1, position + width, position + width + size))
                 if len(large) > MAX_LARGE:
                     raise PeerError(f"more than {MAX_LARGE} binary values of {LARGE_VALUE} bytes in a long frame")
+            elif large is not None:
+                rest += size
+                if rest > MAX_REST:  # told at the end as well, but a walk over tens of thousands of values takes time
+                    raise PeerError(_TOO_MUCH_REST)
             position += width + size
         elif kind == _REFUSED:
             raise PeerError(f"byte {byte:#04x} starts no value that is taken; extension types are refused")
@@ -343,8 +349,7 @@ def _decoded(payload: bytes | memoryview, most_text: int, large: list[tuple[int,
         survey(payload, most_text, large)
         size = sum(end - start for _, start, end in large or ())
         if large is not None and len(payload) - size > MAX_REST:
-            raise PeerError(f"{len(payload) - size} bytes in values that are no binary of {LARGE_VALUE} bytes; at most"
-                            f" {MAX_REST} are taken")
+            raise PeerError(_TOO_MUCH_REST)
         if large and 2 * size >= len(payload):
             result = _with_views(memoryview(payload).toreadonly(), large)
         else:

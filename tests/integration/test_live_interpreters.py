@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -18,6 +19,7 @@ from leeward.daemon.run.lease import Lease
 from leeward.daemon.run.live_runner import UNHURRIED
 from leeward.daemon.run.report import Report
 from leeward.daemon.run.runner_states import RunnerState
+from leeward.daemon.sandboxes.sandbox import FreshJob
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.spec.outcome import Outcome, Result
@@ -61,6 +63,25 @@ def execute(live: Live, code: str, **limits: Any) -> Result:
     report, = reports
     assert report.result is not None, report.refusal
     return report.result
+
+
+def test_nothing_of_a_job_that_is_over_waits_for_a_collection(live: Live) -> None:
+    def run() -> None:
+        reports: list[Report] = []
+        fresh = FreshJob(reports.append, set())
+        fresh.process = live.runner.execute(Job(code=b"1", limits=Limits()), fresh.answer, fresh.moved)
+        live.until(lambda: bool(reports))
+
+    for _ in range(3):
+        run()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            run()
+        assert gc.collect() < 50  # each had 33 objects
+    finally:
+        gc.enable()
 
 
 @pytest.mark.usefixtures("waits")

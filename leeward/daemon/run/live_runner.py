@@ -135,7 +135,7 @@ class LiveCaller:
         self.again: Callable[[], None] | None = None  # called in place of a failure if nothing of the job has run
 
     def finished(self, report: Report) -> None:
-        self._done(report)
+        self._answer(report)
 
     def lost(self) -> None:
         again, self.again = self.again, None
@@ -145,7 +145,11 @@ class LiveCaller:
             again()
 
     def failed(self, layer: str, text: str) -> None:
-        self._done(internal("WorkerLost", f"{layer}: {text}" if layer else text))
+        self._answer(internal("WorkerLost", f"{layer}: {text}" if layer else text))
+
+    def _answer(self, report: Report) -> None:
+        done, self._done, self.again = self._done, Report.close, None  # each refers to this, and to the job
+        done(report)
 
 
 class Full(LeewardError):

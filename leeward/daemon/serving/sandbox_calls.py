@@ -89,12 +89,14 @@ class SandboxCall:
         if self.over:
             return False
         self.over = True
+        self.taken_back, self.job = nothing, None  # what has ended refers to this: its output would wait for a collection
         self._desk.free(self._entry)
         return True
 
     def cancel(self) -> None:
+        taken_back = self.taken_back
         if self.end():
-            self.taken_back()
+            taken_back()
 
 
 class SandboxEnding:

@@ -5,13 +5,18 @@ sandbox is idle again. And what ends with a connection, and has ended before.
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from leeward.daemon.serving.sandbox_calls import FileTicket, Hold, Holds
+from leeward.daemon.loop.barrier import nothing
+from leeward.daemon.serving.sandbox_calls import FileTicket, Hold, Holds, SandboxCall
 
 
 class Asked(FileTicket):
@@ -20,6 +25,7 @@ class Asked(FileTicket):
     def __init__(self) -> None:
         self.desk: Any = Mock()
         super().__init__(self.desk, Mock(), 1, Mock())
+        self.began = self.taken_back
 
     def _begin(self) -> Any:
         self._fd = os.memfd_create("x")
@@ -52,7 +58,7 @@ def test_an_end_without_an_answer_closes_the_file(end: Any) -> None:
     end(ticket)
     assert is_open(fd)
     os.close(fd)
-    ticket.taken_back.assert_called_once_with()
+    ticket.began.assert_called_once_with()
     ticket.desk.free.assert_called_once_with(ticket._entry)
 
 
@@ -64,7 +70,7 @@ def test_an_answer_takes_the_file() -> None:
     ticket.cancel()
     assert is_open(fd)
     os.close(fd)
-    ticket.taken_back.assert_not_called()
+    ticket.began.assert_not_called()
     ticket.desk.free.assert_called_once_with(ticket._entry)
 
 
@@ -73,6 +79,22 @@ def test_an_answer_after_the_end_is_none() -> None:
     ticket.cancel()
 
     assert -1 == ticket.answered()
+
+
+@pytest.mark.parametrize("end", [SandboxCall.end, SandboxCall.cancel])
+def test_what_has_ended_is_not_kept_by_its_call_until_a_collection(end: Any) -> None:
+    """A program refers to the call that it answers, and has its output."""
+    call = SandboxCall(Mock(), Mock(), nothing)
+    program = SimpleNamespace(stop=nothing, answers=call)
+    call.taken_back, call.job = partial(SimpleNamespace.__getattribute__, program, "stop"), Mock(caller=call)
+    gone = weakref.ref(call)
+    gc.disable()
+    try:
+        end(call)
+        del call, program
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_what_lives_is_ended_once_and_the_rest_is_not() -> None:
