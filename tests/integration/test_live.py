@@ -519,8 +519,7 @@ def test_the_first_process_of_a_sandbox_that_rests_keeps_no_memory_and_cannot_be
 
     assert size() > 10_000  # control: an interpreter
     live.runner.rest()
-    while size() > 5 * os.sysconf("SC_PAGE_SIZE") >> 10:
-        live.run("sleep", "0.5")  # it takes its time, and nothing tells when it has done so
+    live.until(lambda: size() <= 5 * os.sysconf("SC_PAGE_SIZE") >> 10)
     got = live.python(REACH)
     for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGTERM, signal.SIGSEGV):
         os.kill(first, number)

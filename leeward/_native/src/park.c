@@ -13,13 +13,9 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define RSEQ_UNREGISTER 1
-
-/* Seconds until a process gives its memory up: not while many sandboxes are being opened, nor for one that ends soon. */
-#define LATER_S 5
 
 extern const long __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
@@ -59,15 +55,13 @@ static void wait_alone(unsigned long page)
 		raw(SYS_ppoll, 0, 0, 0, 0, 0);
 }
 
-/* Let go of all memory after a while, and wait to be killed. No handler of a signal could run any more, so all signals are blocked. */
+/* Let go of all memory, and wait to be killed. No handler of a signal could run any more, so all signals are blocked. */
 void lw_park(void)
 {
 	const unsigned long page = (unsigned long)sysconf(_SC_PAGESIZE);
 	uint64_t all = ~0ULL;
-	struct timespec later = { .tv_sec = LATER_S };
 
 	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, 0, sizeof(all), 0);
-	raw(SYS_ppoll, 0, 0, (long)&later, 0, 0);
 	leave_rseq();
 	wait_alone(page);
 }
